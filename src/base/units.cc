@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/units.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+
+namespace hmm {
+namespace {
+
+struct Unit {
+  std::string_view suffix;
+  Bytes factor;
+};
+// Longest suffix first, so that "KiB" is not read as "B".
+constexpr std::array<Unit, 5> kUnits = {
+    {{"TiB", 1024 * kGiB}, {"GiB", kGiB}, {"MiB", kMiB}, {"KiB", kKiB}, {"B", 1}}};
+
+}  // namespace
+
+absl::StatusOr<Bytes> ParseBytes(std::string_view text) {
+  auto refuse = [&](std::string_view why) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
+                 absl::StrCat("'", text, "' is not a size (", why,
+                              "); write for example 64KiB, 512MiB, 8GiB or a plain count of bytes"));
+  };
+  std::string_view digits = absl::StripAsciiWhitespace(text);
+  Bytes factor = 1;
+  for (const Unit& unit : kUnits) {
+    if (digits.size() > unit.suffix.size() && digits.ends_with(unit.suffix)) {
+      digits.remove_suffix(unit.suffix.size());
+      digits = absl::StripTrailingAsciiWhitespace(digits);
+      factor = unit.factor;
+      break;
+    }
+  }
+  if (digits.empty()) return refuse("no number");
+  if (digits.find_first_not_of("0123456789.") != std::string_view::npos) {
+    return refuse("units are B, KiB, MiB, GiB, TiB");
+  }
+  Bytes whole = 0;
+  if (absl::SimpleAtoi(digits, &whole)) {
+    if (whole > std::numeric_limits<Bytes>::max() / factor) return refuse("too large");
+    return whole * factor;
+  }
+  double value = 0;
+  if (digits.find('.') == std::string_view::npos) return refuse("too large");
+  if (!absl::SimpleAtod(digits, &value)) return refuse("not a number");
+  if (value * static_cast<double>(factor) >= 0x1p63) return refuse("too large");
+  return static_cast<Bytes>(std::llround(value * static_cast<double>(factor)));
+}
+
+std::string FormatBytes(Bytes bytes) {
+  for (const Unit& unit : kUnits) {
+    if (bytes < unit.factor || unit.factor == 1) continue;
+    const double value = static_cast<double>(bytes) / static_cast<double>(unit.factor);
+    if (bytes % unit.factor == 0) return absl::StrCat(bytes / unit.factor, " ", unit.suffix);
+    return absl::StrFormat("%.1f %s", value, unit.suffix);
+  }
+  return absl::StrCat(bytes, " B");
+}
+
+}  // namespace hmm

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A tier: one pool of one medium. It hands out extents and keeps the ledger; it knows nothing of
+// tensors, clients or moves. Public calls check and account, private virtuals do the medium's part.
+//
+// Backends: HostTier (tier/host_tier.h: memfd arenas, one per tenant), FileTier (tier/file_tier.h:
+// one preallocated file), FakeTier (tests/support). Each passes tests/conformance.
+//
+// One thread (the executor's), except where a method says otherwise.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "base/units.h"
+#include "tier/ledger.h"
+
+namespace hmm::tier {
+
+// A piece of a tier. `length` is what the tier set aside (>= the bytes asked for).
+struct Extent {
+  SegmentId segment = 0;
+  Bytes offset = 0;  // within the segment (host) or the file (flash)
+  Bytes length = 0;
+  friend bool operator==(const Extent&, const Extent&) = default;
+};
+
+// A shareable segment, for the client to map.
+struct SegmentInfo {
+  TenantId tenant = 0;
+  int fd = -1;  // owned by the tier
+  Bytes bytes = 0;
+};
+
+enum class TierState : std::uint8_t {
+  kOnline,
+  kDraining,  // gives out nothing new, is being emptied
+  kDegraded,  // works, but not as configured (said in `note`)
+  kOffline,   // failed: neither reads nor writes
+};
+constexpr std::string_view TierStateName(TierState state) {
+  constexpr std::array<std::string_view, 4> kNames = {"online", "draining", "degraded", "offline"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+struct TierOptions {
+  std::string name;  // "hbm0"; at most 15 characters, [a-z0-9_]
+  TierKind kind = TierKind::kDdr;
+  bool emulated = false;  // HBM made of host memory; every report says so
+  Bytes capacity = 0;     // rounded down to the backend's unit; > 0 afterwards
+  double high = 0.90;     // used/capacity that starts background demotion
+  double low = 0.80;      // used/capacity that stops it
+  Bytes reserve = 0;      // kept free for demand SwapIns and exchanges
+};
+
+class Tier {
+ public:
+  explicit Tier(TierOptions options, Bytes capacity)
+      : options_(std::move(options)), ledger_(capacity) {}
+  virtual ~Tier() = default;
+  Tier(const Tier&) = delete;
+  Tier& operator=(const Tier&) = delete;
+
+  const TierOptions& options() const { return options_; }
+  TierOptions& mutable_options() { return options_; }  // watermarks and reserve only
+  const std::string& name() const { return options_.name; }
+  TierKind kind() const { return options_.kind; }
+  const Ledger& ledger() const { return ledger_; }
+  Bytes capacity() const { return ledger_.capacity(); }
+
+  // Clients map extents of this tier and use them in place.
+  virtual bool mappable() const = 0;
+  virtual std::string_view backend() const = 0;  // "host" | "file" | "fake"
+  // What a person should know of how it is backed ("4 KiB pages", "buffered I/O"); may be empty.
+  virtual std::string note() const { return {}; }
+
+  // Room for `bytes` of `tenant`, accounted as `state` (kCreating, kMoving or kReserved), backed by
+  // real memory or file blocks before it returns. Errors:
+  //   FAILED_PRECONDITION/TOO_LARGE   larger than the whole tier
+  //   RESOURCE_EXHAUSTED/FULL         no room now (fragmentation included)
+  //   RESOURCE_EXHAUSTED/NO_MEMORY    the machine or cgroup would not back it
+  //   INVALID_ARGUMENT/BAD_SIZE       bytes == 0
+  absl::StatusOr<Extent> Allocate(TenantId tenant, Bytes bytes, ByteState state);
+
+  // Gives an extent back. REQUIRES: it came from Allocate, is accounted as `state`, and no copier
+  // touches it.
+  void Free(TenantId tenant, const Extent& extent, ByteState state);
+
+  // The extent is now accounted otherwise.
+  void Account(const Extent& extent, ByteState from, ByteState to) {
+    ledger_.Transfer(from, to, extent.length);
+  }
+
+  // Length that Allocate would set aside for `bytes`.
+  virtual Bytes LengthFor(Bytes bytes) const = 0;
+
+  // Daemon's address of the extent's first byte; nullptr where !mappable(). Stable while the extent
+  // is allocated; the bytes may be accessed from any thread.
+  virtual std::byte* Address(const Extent& extent) const = 0;
+  // The file of a tier that is not mappable; -1 otherwise. Any thread.
+  virtual int fd() const { return -1; }
+
+  // NOT_FOUND when no such segment lives here.
+  virtual absl::StatusOr<SegmentInfo> Segment(SegmentId segment) const = 0;
+
+  // Gives memory without extents back to the system (punches empty chunks) until at most `keep`
+  // bytes of committed-free remain. Returns the bytes given back.
+  virtual Bytes Trim(Bytes keep) = 0;
+
+  // The range of `segment` whose emptying would free a whole unit of memory for `tenant` at the
+  // least cost in used bytes; nullopt if there is none (all is this tenant's and contiguous). The
+  // caller evicts what lies in it and allocates again. `skip` names ranges to leave out (pinned).
+  struct Window {
+    SegmentId segment = 0;
+    Bytes offset = 0;
+    Bytes length = 0;
+  };
+  virtual std::optional<Window> EmptiestWindow(Bytes bytes,
+                                               const std::vector<Window>& skip) const = 0;
+
+  // Compares what the system backs with what was committed, and gives back what was not. Names each
+  // tenant whose readers committed memory behind our back, with the bytes found.
+  struct Excess {
+    TenantId tenant = 0;
+    Bytes bytes = 0;
+  };
+  virtual std::vector<Excess> Audit() = 0;
+
+  // All of a tenant's memory goes back to the system. REQUIRES: no extents of it remain.
+  virtual void ForgetTenant(TenantId tenant) = 0;
+
+  // The medium's self check (allocator, chunk counts against the ledger). For debug builds and tests.
+  virtual absl::Status Validate() const = 0;
+
+ protected:
+  // Extent for exactly LengthFor(bytes); the backend moves kFree/kCommittedFree in the ledger as it
+  // commits, the base then accounts the extent.
+  virtual absl::StatusOr<Extent> DoAllocate(TenantId tenant, Bytes length) = 0;
+  virtual void DoFree(TenantId tenant, const Extent& extent) = 0;
+  Ledger& mutable_ledger() { return ledger_; }
+
+ private:
+  TierOptions options_;
+  Ledger ledger_;
+};
+
+}  // namespace hmm::tier
