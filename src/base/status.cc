@@ -12,8 +12,11 @@
 namespace hmm {
 namespace {
 
-constexpr std::string_view kReasonUrl = "hmm/reason";
-constexpr std::string_view kRetryUrl = "hmm/retry_ms";
+constexpr absl::string_view kReasonUrl = "hmm/reason";
+constexpr absl::string_view kRetryUrl = "hmm/retry_ms";
+
+// Debian builds absl with a string_view of its own, which std's does not convert to.
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 absl::StatusCode CodeOf(int error) {
   switch (error) {
@@ -64,8 +67,8 @@ std::optional<Reason> ReasonFromName(std::string_view name) {
 
 absl::Status Error(absl::StatusCode code, Reason reason, std::string_view message) {
   HMM_CHECK(code != absl::StatusCode::kOk);
-  absl::Status status(code, message);
-  status.SetPayload(kReasonUrl, absl::Cord(ReasonName(reason)));
+  absl::Status status(code, View(message));
+  status.SetPayload(kReasonUrl, absl::Cord(View(ReasonName(reason))));
   return status;
 }
 
@@ -76,7 +79,7 @@ absl::Status WithRetry(absl::Status status, std::chrono::milliseconds delay) {
 
 absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
-  absl::Status out(status.code(), absl::StrCat(context, ": ", status.message()));
+  absl::Status out(status.code(), absl::StrCat(View(context), ": ", status.message()));
   status.ForEachPayload(
       [&](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
   return out;
@@ -97,7 +100,7 @@ std::optional<std::chrono::milliseconds> RetryAfter(const absl::Status& status) 
 
 absl::Status PosixError(std::string_view context, int error) {
   return Error(CodeOf(error), Reason::kIo,
-               absl::StrCat(context, ": ", std::generic_category().message(error)));
+               absl::StrCat(View(context), ": ", std::generic_category().message(error)));
 }
 
 }  // namespace hmm

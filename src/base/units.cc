@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,7 +16,7 @@ namespace hmm {
 namespace {
 
 struct Unit {
-  std::string_view suffix;
+  absl::string_view suffix;
   Bytes factor;
 };
 // Longest suffix first, so that "KiB" is not read as "B".
@@ -25,15 +26,18 @@ constexpr std::array<Unit, 5> kUnits = {
 }  // namespace
 
 absl::StatusOr<Bytes> ParseBytes(std::string_view text) {
-  auto refuse = [&](std::string_view why) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
-                 absl::StrCat("'", text, "' is not a size (", why,
-                              "); write for example 64KiB, 512MiB, 8GiB or a plain count of bytes"));
+  // Debian builds absl with a string_view of its own, which std's does not convert to.
+  const absl::string_view given(text.data(), text.size());
+  auto refuse = [&](absl::string_view why) {
+    return Error(
+        absl::StatusCode::kInvalidArgument, Reason::kBadSize,
+        absl::StrCat("'", given, "' is not a size (", why,
+                     "); write for example 64KiB, 512MiB, 8GiB or a plain count of bytes"));
   };
-  std::string_view digits = absl::StripAsciiWhitespace(text);
+  absl::string_view digits = absl::StripAsciiWhitespace(given);
   Bytes factor = 1;
   for (const Unit& unit : kUnits) {
-    if (digits.size() > unit.suffix.size() && digits.ends_with(unit.suffix)) {
+    if (digits.size() > unit.suffix.size() && absl::EndsWith(digits, unit.suffix)) {
       digits.remove_suffix(unit.suffix.size());
       digits = absl::StripTrailingAsciiWhitespace(digits);
       factor = unit.factor;
@@ -41,7 +45,7 @@ absl::StatusOr<Bytes> ParseBytes(std::string_view text) {
     }
   }
   if (digits.empty()) return refuse("no number");
-  if (digits.find_first_not_of("0123456789.") != std::string_view::npos) {
+  if (digits.find_first_not_of("0123456789.") != absl::string_view::npos) {
     return refuse("units are B, KiB, MiB, GiB, TiB");
   }
   Bytes whole = 0;
@@ -50,7 +54,7 @@ absl::StatusOr<Bytes> ParseBytes(std::string_view text) {
     return whole * factor;
   }
   double value = 0;
-  if (digits.find('.') == std::string_view::npos) return refuse("too large");
+  if (digits.find('.') == absl::string_view::npos) return refuse("too large");
   if (!absl::SimpleAtod(digits, &value)) return refuse("not a number");
   if (value * static_cast<double>(factor) >= 0x1p63) return refuse("too large");
   return static_cast<Bytes>(std::llround(value * static_cast<double>(factor)));
