@@ -43,7 +43,8 @@ class Mapping {
   ~Mapping();
 
   // Maps `bytes` of `fd`. `dont_fork` keeps it out of children (clients set it, so that a child
-  // cannot touch the parent's pins).
+  // cannot touch the parent's pins). INVALID_ARGUMENT when the file is shorter than `bytes`: its
+  // missing pages would be SIGBUS. Reserves nothing, so a sparse hugetlb file can be mapped whole.
   static absl::StatusOr<Mapping> Map(int fd, Bytes bytes, Access access, bool dont_fork);
 
   std::byte* data() const { return data_; }
@@ -56,8 +57,12 @@ class Mapping {
 };
 
 // A memfd of fixed size (CLOEXEC, mode 0600 whatever the umask: a memfd is born 0777 and whoever
-// holds a read-only descriptor could reopen it for writing), sparse, sealed against shrink and grow.
-absl::StatusOr<UniqueFd> CreateMemoryFile(const std::string& name, Bytes bytes);
+// holds a read-only descriptor could reopen it for writing), sparse, sealed against shrink and
+// grow. kHugetlb takes its pages from the pool the administrator reserved; `bytes` is then a
+// multiple of the system's huge page.
+enum class FilePages { kNormal, kHugetlb };
+absl::StatusOr<UniqueFd> CreateMemoryFile(const std::string& name, Bytes bytes,
+                                          FilePages pages = FilePages::kNormal);
 
 // Adds F_SEAL_FUTURE_WRITE and F_SEAL_SEAL: mappings made before (the daemon's) keep writing, new
 // writable ones are refused to everybody. It also forbids hole punching by the owner: for the
