@@ -6,18 +6,19 @@
 //   0        4        8        12       16   (units of granularity)
 //   [ A      |  free  |   B    |  free   ]   free ranges: {4,4}, {12,4}
 //
-// Good fit: free ranges lie in size classes (8 per power of two, found by bitmap); an allocation
-// takes from the first class whose every range fits, and among the first few ranges of its own class
-// one that fits exactly. Freeing coalesces with both neighbours. All operations are O(1) but for the
-// hash lookups of neighbours. Deterministic: the same calls give the same offsets.
+// Best fit: the shortest free range that is long enough, the lowest offset among equals; the rest
+// of it stays free. Freeing coalesces with both neighbours. Two ordered trees hold the free ranges,
+// by offset and by length, so every operation is O(log n) in their number and "no room" is exact.
+// Deterministic: the same calls give the same offsets.
 //
 // One thread (the executor's).
 #pragma once
 
 #include <optional>
-#include <vector>
+#include <utility>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "base/units.h"
 
@@ -26,6 +27,7 @@ namespace hmm::tier {
 struct Range {
   Bytes offset = 0;
   Bytes length = 0;
+  Bytes end() const { return offset + length; }
   friend bool operator==(const Range&, const Range&) = default;
 };
 
@@ -36,8 +38,9 @@ class ExtentAllocator {
   explicit ExtentAllocator(Bytes granularity);
 
   // Adds [offset, offset + length) to the free ranges (new room, or an extent given back).
-  // REQUIRES: disjoint from every free range.
-  void AddFree(Range range);
+  // REQUIRES: disjoint from every free range. A caller that breaks this (frees twice) gets false,
+  // nothing changes, and Validate reports it from then on.
+  bool AddFree(Range range);
 
   // Takes a free range of exactly `length` (a multiple of the granularity, > 0). nullopt when no
   // free range is long enough (fragmentation included).
@@ -47,18 +50,47 @@ class ExtentAllocator {
   // changes, unless all of it is free.
   bool Carve(Range range);
 
-  // The free range that contains `offset`, if any. O(number of free ranges); for audits and tests.
+  // The free range that contains `offset`, if any.
   std::optional<Range> FreeRangeAt(Bytes offset) const;
 
-  Bytes free_bytes() const { return free_bytes_; }
-  Bytes largest_free() const;
-  std::size_t free_ranges() const;
+  // Calls `visit(range)` for each free range of at least `length`, tightest first, until it returns
+  // false. The allocator must not be changed meanwhile.
+  template <typename Visit>
+  void VisitFits(Bytes length, Visit visit) const {
+    for (auto it = by_length_.lower_bound({length, 0}); it != by_length_.end(); ++it) {
+      if (!visit(Range{it->second, it->first})) return;
+    }
+  }
+  // Calls `visit(range)` for each free range in the order of offsets.
+  template <typename Visit>
+  void VisitFree(Visit visit) const {
+    for (const auto& [offset, length] : by_offset_) visit(Range{offset, length});
+  }
 
-  // The self check: ranges disjoint, coalesced, in their class, sums right. Says which rule broke.
+  Bytes granularity() const { return granularity_; }
+  Bytes free_bytes() const { return free_bytes_; }
+  Bytes largest_free() const { return by_length_.empty() ? 0 : by_length_.rbegin()->first; }
+  std::size_t free_ranges() const { return by_offset_.size(); }
+
+  // The self check: ranges disjoint, coalesced, in both trees, sums right, nothing freed twice.
+  // Says which rule broke.
   absl::Status Validate() const;
 
  private:
-  // The builder of this class decides what stands here.
+  using ByOffset = absl::btree_map<Bytes, Bytes>;  // offset -> length
+
+  bool Overlaps(Range range) const;
+  // The free range that holds all of `range`; end() if there is none.
+  ByOffset::iterator Holder(Range range);
+  void Insert(Range range);
+  void Erase(ByOffset::iterator at);
+  void Take(ByOffset::iterator from, Range range);
+
+  Bytes granularity_;
+  Bytes free_bytes_ = 0;
+  ByOffset by_offset_;
+  absl::btree_set<std::pair<Bytes, Bytes>> by_length_;  // {length, offset}
+  std::optional<Range> freed_twice_;                    // the first one
 };
 
 }  // namespace hmm::tier
