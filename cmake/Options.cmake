@@ -28,6 +28,10 @@ if(HMM_SANITIZE)
 endif()
 
 set(HMM_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Werror)
+if(HMM_SANITIZE)
+  # GCC 12 cannot follow values through the sanitizers' checks, and warns inside std::regex.
+  list(APPEND HMM_WARNINGS -Wno-maybe-uninitialized)
+endif()
 
 # hmm_add_library(name SOURCES... ) / hmm_add_executable(name SOURCES...)
 function(hmm_add_library name)
