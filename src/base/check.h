@@ -14,8 +14,7 @@ namespace hmm::internal {
 }
 }  // namespace hmm::internal
 
-#define HMM_CHECK(cond) \
-  ((cond) ? (void)0 : ::hmm::internal::CheckFailed(__FILE__, __LINE__, #cond))
+#define HMM_CHECK(cond) ((cond) ? (void)0 : ::hmm::internal::CheckFailed(__FILE__, __LINE__, #cond))
 
 #ifdef NDEBUG
 #define HMM_DCHECK(cond) ((void)sizeof(cond))

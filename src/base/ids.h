@@ -14,7 +14,8 @@ namespace hmm {
 using TenantId = std::uint32_t;   // dense, assigned by the daemon; never reused in one epoch
 using SessionId = std::uint32_t;  // never reused in one epoch; 0 is "none"
 using TierId = std::uint8_t;      // index of the tier in the daemon's list, fastest first
-using SegmentId = std::uint32_t;  // (TierId << 16) | ordinal within the tier, ordinal from 1; 0 "none"
+using SegmentId =
+    std::uint32_t;  // (TierId << 16) | ordinal within the tier, ordinal from 1; 0 "none"
 
 constexpr TierId TierOfSegment(SegmentId segment) { return static_cast<TierId>(segment >> 16); }
 

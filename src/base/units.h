@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The units of the project. Quantities are plain aliases whose meaning stands here once; names carry
-// the unit at every boundary (`_bytes`, `_us`), base 1024 for sizes everywhere.
+// The units of the project. Quantities are plain aliases whose meaning stands here once; names
+// carry the unit at every boundary (`_bytes`, `_us`), base 1024 for sizes everywhere.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@
 
 namespace hmm {
 
-using Bytes = std::uint64_t;                 // a size or an offset in bytes
-using Duration = std::chrono::nanoseconds;   // a span of time
+using Bytes = std::uint64_t;                // a size or an offset in bytes
+using Duration = std::chrono::nanoseconds;  // a span of time
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;  // monotonic
 
 inline constexpr Bytes kKiB = 1024;
@@ -26,8 +26,8 @@ constexpr Bytes RoundUp(Bytes n, Bytes unit) { return (n + unit - 1) / unit * un
 constexpr Bytes RoundDown(Bytes n, Bytes unit) { return n / unit * unit; }
 
 // Parses "64KiB", "8GiB", "1.5MiB", "4096" (bytes). Units: B, KiB, MiB, GiB, TiB. A decimal unit
-// ("MB") or a bare unit is INVALID_ARGUMENT with an example of what is accepted: a mistaken factor of
-// 1.05 is worse than a refusal.
+// ("MB") or a bare unit is INVALID_ARGUMENT with an example of what is accepted: a mistaken factor
+// of 1.05 is worse than a refusal.
 absl::StatusOr<Bytes> ParseBytes(std::string_view text);
 
 // "1.5 GiB", "64 KiB", "12 B": at most one decimal, as zpool(8) prints.

@@ -72,7 +72,8 @@ class Manager {
   // The caller gave up: undone and answered CANCELLED. Unknown ids are ignored.
   void Cancel(OpId op);
 
-  absl::StatusOr<std::vector<absl::Status>> Seal(SessionId session, absl::Span<const SealItem> items);
+  absl::StatusOr<std::vector<absl::Status>> Seal(SessionId session,
+                                                 absl::Span<const SealItem> items);
   // Pins taken back now.
   absl::StatusOr<std::uint32_t> Release(SessionId session, std::uint64_t call_id,
                                         std::uint64_t oldest_live_call_id);
@@ -104,8 +105,8 @@ class Manager {
   std::size_t Drain(bool on);
   bool draining() const;
 
-  // Tests: every invariant of the core (ledgers, lists, slots, waits), and the counts of transitions
-  // taken so far. Validate costs O(tensors).
+  // Tests: every invariant of the core (ledgers, lists, slots, waits), and the counts of
+  // transitions taken so far. Validate costs O(tensors).
   absl::Status Validate() const;
   const TransitionCounts& transitions() const;
 

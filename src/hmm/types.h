@@ -22,25 +22,25 @@
 namespace hmm::core {
 
 struct ManagerOptions {
-  std::uint64_t boot_epoch = 0;           // random, not 0; another for each start of the daemon
-  std::uint64_t seed = 0;                 // of session tokens; 0: from the system's randomness
-  std::uint32_t max_tensors = 1u << 20;   // per tenant: slots of its residency table (sparse)
-  std::size_t batch_max = 4096;           // elements of one call
+  std::uint64_t boot_epoch = 0;          // random, not 0; another for each start of the daemon
+  std::uint64_t seed = 0;                // of session tokens; 0: from the system's randomness
+  std::uint32_t max_tensors = 1u << 20;  // per tenant: slots of its residency table (sparse)
+  std::size_t batch_max = 4096;          // elements of one call
   std::size_t key_bytes_max = 256;
-  std::size_t sessions_max = 1024;        // over all tenants
+  std::size_t sessions_max = 1024;  // over all tenants
   std::size_t sessions_per_tenant_max = 256;
-  std::size_t waiting_max = 1024;         // calls that wait for room or moves, over all sessions
+  std::size_t waiting_max = 1024;           // calls that wait for room or moves, over all sessions
   std::size_t calls_remembered_max = 4096;  // per session: pinning calls that Release may undo
-  double session_pinned_max = 0.80;       // of a tier's capacity: what one session may hold pinned
-  double tenant_resident_max = 1.0;       // of a tier's capacity: what one tenant may hold there
-  Duration rescan = std::chrono::milliseconds(2);   // a wait looks again: unpin is silent
-  Duration audit = std::chrono::seconds(1);         // pins, pages behind our back
-  std::size_t victims_per_batch = 64;     // moved between two looks at the watermark
+  double session_pinned_max = 0.80;  // of a tier's capacity: what one session may hold pinned
+  double tenant_resident_max = 1.0;  // of a tier's capacity: what one tenant may hold there
+  Duration rescan = std::chrono::milliseconds(2);  // a wait looks again: unpin is silent
+  Duration audit = std::chrono::seconds(1);        // pins, pages behind our back
+  std::size_t victims_per_batch = 64;              // moved between two looks at the watermark
   copy::MoverOptions mover;
 };
 
 struct SessionInfo {
-  std::string tenant;   // name: "uid:1000", or as configured for the socket
+  std::string tenant;  // name: "uid:1000", or as configured for the socket
   std::uint32_t uid = 0;
   std::uint32_t pid = 0;
   std::string command;  // for people
@@ -60,7 +60,7 @@ struct SessionGrant {
 // Who calls, and how a pinning call can be undone.
 struct CallContext {
   SessionId session = 0;
-  std::uint64_t call_id = 0;              // > 0 for calls that pin
+  std::uint64_t call_id = 0;  // > 0 for calls that pin
   std::uint64_t oldest_live_call_id = 0;
   TimePoint deadline = TimePoint::max();
 };
@@ -250,7 +250,6 @@ struct SessionStatus {
 };
 
 // Times each cell of the transition table was taken (hmm/tensor.h).
-using TransitionCounts =
-    std::array<std::array<std::uint64_t, kTensorStates>, kTensorStates>;
+using TransitionCounts = std::array<std::array<std::uint64_t, kTensorStates>, kTensorStates>;
 
 }  // namespace hmm::core

@@ -8,7 +8,8 @@
 //     [PageHeader, 4 KiB][u32 pin word] x max_tensors             sparse
 //
 // Fields are little-endian, atomics are lock-free and address-free. All accesses that take part in
-// the pin protocol (share/pin.h) are seq_cst atomics on the words themselves, no stand-alone fences.
+// the pin protocol (share/pin.h) are seq_cst atomics on the words themselves, no stand-alone
+// fences.
 #pragma once
 
 #include <atomic>
@@ -32,8 +33,8 @@ struct StateWord {
   std::uint32_t generation = 0;
 
   constexpr std::uint64_t Pack() const {
-    return (static_cast<std::uint64_t>(generation) << 32) | (static_cast<std::uint64_t>(tier) << 8) |
-           static_cast<std::uint64_t>(state);
+    return (static_cast<std::uint64_t>(generation) << 32) |
+           (static_cast<std::uint64_t>(tier) << 8) | static_cast<std::uint64_t>(state);
   }
   static constexpr StateWord Unpack(std::uint64_t word) {
     return {static_cast<TensorState>(word & 0xff), static_cast<TierId>((word >> 8) & 0xff),
@@ -89,7 +90,8 @@ inline const TableSlot* TableSlots(const void* table) {
   return reinterpret_cast<const TableSlot*>(static_cast<const std::byte*>(table) + kHeaderBytes);
 }
 inline std::atomic<std::uint32_t>* PinWords(void* page) {
-  return reinterpret_cast<std::atomic<std::uint32_t>*>(static_cast<std::byte*>(page) + kHeaderBytes);
+  return reinterpret_cast<std::atomic<std::uint32_t>*>(static_cast<std::byte*>(page) +
+                                                       kHeaderBytes);
 }
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
 

@@ -12,8 +12,8 @@
 // Dekker's argument: both sides write, then read, all seq_cst, so not both can miss the other. The
 // generation closes ABA: a slot freed and given to another tensor has another generation.
 //
-// Pin word of (session, slot): bits 0-15 pins, bits 16-31 accesses (wrap out at the top). The daemon
-// trusts nothing in it beyond "pinned or not".
+// Pin word of (session, slot): bits 0-15 pins, bits 16-31 accesses (wrap out at the top). The
+// daemon trusts nothing in it beyond "pinned or not".
 #pragma once
 
 #include <atomic>
@@ -46,8 +46,8 @@ inline constexpr std::memory_order kDaemonOrder = std::memory_order_relaxed;
 inline constexpr std::memory_order kDaemonOrder = std::memory_order_seq_cst;
 #endif
 
-// Client: true when the tensor of `generation` in this slot is resident and now pinned; the location
-// in `slot` then stays put until Unpin. On false nothing is held. Any thread.
+// Client: true when the tensor of `generation` in this slot is resident and now pinned; the
+// location in `slot` then stays put until Unpin. On false nothing is held. Any thread.
 inline bool TryPin(std::atomic<std::uint32_t>& word, const TableSlot& slot,
                    std::uint32_t generation) {
 #ifdef HMM_BREAK_CLIENT_ORDER

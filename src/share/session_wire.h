@@ -59,8 +59,8 @@ struct Refusal {
   WireHeader header{kWireMagic, WireType::kRefusal};
   std::uint32_t code = 0;  // absl::StatusCode
   std::uint32_t abi_version = 0;
-  std::array<char, 24> reason{};   // ReasonName
-  std::array<char, 224> message{}; // for a person, NUL-terminated
+  std::array<char, 24> reason{};    // ReasonName
+  std::array<char, 224> message{};  // for a person, NUL-terminated
 };
 
 struct SegmentRequest {
