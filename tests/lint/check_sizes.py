@@ -15,13 +15,14 @@ _SOURCES = lintlib.CPP + (".py", ".sh", ".proto", ".cmake", ".pml")
 _ACCESS = re.compile(r"\b(?:public|private|protected)\s*:(?!:)")
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
 _TEMPLATE = re.compile(r"\btemplate\s*<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>")
+_ATTRIBUTE = re.compile(r"\balignas\s*\([^()]*\)|\[\[[^\[\]]*\]\]")
 _SCOPE = re.compile(r"\b(namespace|class|struct|union|enum)\b|\bextern\s*\"")
 _INITIALISER = re.compile(r"\)\s*(?:noexcept\s*)?:(?!:)[^;]*[\w>]\s*$")
 
 
 def _opens(head):
     """What `{` after `head` (all text since the last ; { or }) opens."""
-    head = _TEMPLATE.sub(" ", head).strip()
+    head = _ATTRIBUTE.sub(" ", _TEMPLATE.sub(" ", head)).strip()
     scope = _SCOPE.search(head)
     if scope and "(" not in head[:scope.start()] and not re.search(r"\)\s*[\w\s&]*$", head):
         return "scope"

@@ -136,6 +136,11 @@ class Sizes(unittest.TestCase):
         self.assertEqual([(f, n) for f, n, _ in check_sizes.functions(code)],
                          [(6, 4), (10, 1), (16, 6)])
 
+    def test_a_class_is_not_a_function(self):
+        for head in ("class alignas(64) A", "struct [[nodiscard]] A final : B<int(int)>", "enum class E"):
+            with self.subTest(head):
+                self.assertEqual(check_sizes.functions(head + " {\n};\n"), [])
+
     def test_limits(self):
         def found(text):
             return problems(check_sizes, {"src/base/a.cc": text})
