@@ -109,6 +109,12 @@ absl::StatusOr<UniqueFd> ReopenReadOnly(int fd) {
   return reopened;
 }
 
+absl::StatusOr<UniqueFd> Duplicate(int fd) {
+  UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return PosixError("duplicating a descriptor", errno);
+  return copy;
+}
+
 absl::StatusOr<Bytes> BackedBytes(int fd) {
   struct stat info {};
   if (fstat(fd, &info) != 0) return PosixError("fstat of a memory file", errno);

@@ -75,6 +75,9 @@ absl::Status SealSeals(int fd);
 // A second descriptor of the same file, open for reading only: what clients of the table get.
 absl::StatusOr<UniqueFd> ReopenReadOnly(int fd);
 
+// A second descriptor of the same open file (CLOEXEC).
+absl::StatusOr<UniqueFd> Duplicate(int fd);
+
 // Bytes of memory really behind the file (st_blocks x 512).
 absl::StatusOr<Bytes> BackedBytes(int fd);
 

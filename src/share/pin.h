@@ -49,7 +49,7 @@ inline constexpr std::memory_order kDaemonOrder = std::memory_order_seq_cst;
 // Client: true when the tensor of `generation` in this slot is resident and now pinned; the
 // location in `slot` then stays put until Unpin. On false nothing is held. Any thread.
 inline bool TryPin(std::atomic<std::uint32_t>& word, const TableSlot& slot,
-                   std::uint32_t generation) {
+                   [[maybe_unused]] std::uint32_t generation) {
 #ifdef HMM_BREAK_CLIENT_ORDER
   // On x86 an atomic read-modify-write orders by itself; the broken variant must not use one.
   const std::uint32_t before = word.load(std::memory_order_relaxed);

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hmm/allocate_op.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace hmm::core {
+namespace {
+
+// Waiting can help against these; anything else is an answer at once.
+bool MayPass(const absl::Status& status) {
+  const auto reason = ReasonOf(status);
+  return reason == Reason::kFull || reason == Reason::kPinned || reason == Reason::kNoMemory ||
+         (reason == Reason::kQuota && RetryAfter(status).has_value());
+}
+
+absl::Status InOrder(std::string_view tier) {
+  return WithRetry(Error(absl::StatusCode::kResourceExhausted, Reason::kFull,
+                         absl::StrCat("tier ", std::string(tier),
+                                      " has no room beyond what earlier calls wait for")),
+                   std::chrono::milliseconds(10));
+}
+
+}  // namespace
+
+AllocateOp::AllocateOp(Core& core, const CallContext& call, AllocateArgs args, TierId tier,
+                       Callback<AllocateResult> done)
+    : Op(core, call), args_(std::move(args)), tier_(tier), done_(std::move(done)) {
+  items_.resize(args_.tensors.size());
+  CheckSpecs();
+}
+
+void AllocateOp::CheckSpecs() {
+  const TenantId tenant = core_.sessions.Find(call_.session)->tenant;
+  absl::flat_hash_set<std::string> keys;
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    const TensorSpec& spec = args_.tensors[i];
+    auto bad = [&](Reason reason, std::string message) {
+      items_[i].error = Error(absl::StatusCode::kInvalidArgument, reason, message);
+    };
+    if (spec.bytes == 0) {
+      bad(Reason::kBadSize, "bytes is 0; a tensor has at least 1 byte");
+    } else if (spec.key.size() > core_.options.key_bytes_max) {
+      bad(Reason::kBadArgument, absl::StrCat("the key has ", spec.key.size(), " bytes, at most ",
+                                             core_.options.key_bytes_max));
+    } else if (spec.priority > 7) {
+      bad(Reason::kBadArgument, absl::StrCat("priority is ", spec.priority, "; 0 to 7 are known"));
+    } else if (!spec.key.empty() && (core_.store.FindKey(tenant, spec.key) != kNoIndex ||
+                                     !keys.insert(spec.key).second)) {
+      items_[i].error = Error(absl::StatusCode::kAlreadyExists, Reason::kExists,
+                              "the key is taken by another tensor of this tenant");
+    }
+  }
+}
+
+absl::Status AllocateOp::TakeFor(std::size_t i, TierId tier) {
+  const Session& session = *core_.sessions.Find(call_.session);
+  const Bytes bytes = args_.tensors[i].bytes;
+  Bytes pinned = 0;  // by this call, so far
+  for (const Item& item : items_) {
+    if (item.room.has_value() && item.room->tier == tier) pinned += item.room->extent.length;
+  }
+  if (bytes <= core_.tiers[tier]->capacity()) {
+    HMM_RETURN_IF_ERROR(
+        core_.sessions.CheckQuota(session, tier, core_.tiers[tier]->capacity(), pinned + bytes));
+  }
+  auto room = core_.reclaimer.Take(session.tenant, tier, bytes, Purpose::kAllocate);
+  if (!room.ok()) return room.status();
+  items_[i].room = *room;
+  core_.Progressed(tier);
+  return absl::OkStatus();
+}
+
+bool AllocateOp::Collect() {
+  const bool mine = core_.MayTake(tier_, *this);
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (!items_[i].open()) continue;
+    absl::Status refused = mine ? TakeFor(i, tier_) : InOrder(core_.tiers[tier_]->name());
+    if (args_.allow_lower && !refused.ok()) {
+      for (auto at = core_.reclaimer.Below(tier_);
+           at.has_value() && core_.Mappable(*at) && !refused.ok();
+           at = core_.reclaimer.Below(*at)) {
+        if (core_.MayTake(*at, *this)) refused = TakeFor(i, *at);
+      }
+    }
+    if (refused.ok()) continue;
+    if (!MayPass(refused) || !args_.wait || last_chance_) {
+      items_[i].error = refused;
+      continue;
+    }
+    // The first that has to wait holds the place for the others of its call.
+    core_.Queue(tier_, *this);
+    // Only the first in the queue keeps what it collected; one that passed it and got too little
+    // does not.
+    if (!core_.First(tier_, *this)) ReturnRooms();
+    return false;
+  }
+  return true;
+}
+
+bool AllocateOp::Step() {
+  if (FailIfAll()) return true;
+  if (!Collect()) return false;
+  return FailIfAll() || Finish();
+}
+
+bool AllocateOp::FailIfAll() {
+  if (!args_.all) return false;
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (!items_[i].error.ok()) return FailAll(i, items_[i].error);
+  }
+  return false;
+}
+
+absl::StatusOr<Allocated> AllocateOp::CreateOne(Session& session, CallRecord& record,
+                                                std::size_t i) {
+  Item& item = items_[i];
+  if (!item.error.ok()) return item.error;
+  auto index = core_.store.Create(session.tenant, session.id, args_.tensors[i], *item.room);
+  if (!index.ok()) return index.status();
+  item.room.reset();
+  session.owned.insert(*index);
+  const TierId tier = core_.store.home_tier(*index);
+  const absl::Status pinned = core_.sessions.PinFor(session, core_.store[*index], tier,
+                                                    core_.tiers[tier]->capacity(), record);
+  if (!pinned.ok()) {
+    core_.relocator.Doom(*index);
+    return pinned;
+  }
+  return Allocated{core_.store[*index].handle(), core_.LocationOf(*index)};
+}
+
+bool AllocateOp::Finish() {
+  Session& session = *core_.sessions.Find(call_.session);
+  CallRecord& record = session.calls.at(call_.call_id);
+  AllocateResult result;
+  result.tensors.reserve(items_.size());
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    result.tensors.push_back(CreateOne(session, record, i));
+    if (args_.all && !result.tensors.back().ok()) {
+      const absl::Status why = result.tensors.back().status();
+      for (const auto& made : result.tensors) {
+        if (!made.ok()) continue;
+        const TensorIndex index = core_.store.Find(session.tenant, made->handle);
+        core_.sessions.UndoOne(session, {made->handle.slot, made->handle.generation});
+        core_.relocator.Doom(index);
+      }
+      record.pins.clear();
+      return FailAll(i, why);
+    }
+  }
+  for (std::size_t i = result.tensors.size(); i-- > 0;) {
+    ++(result.tensors[i].ok() ? core_.counters.allocations : core_.counters.allocation_failures);
+    // First of a batch last: a prefix is used from its start, so its end should go first.
+    if (result.tensors[i].ok()) {
+      core_.store.Touch(core_.store.Find(session.tenant, result.tensors[i]->handle));
+    }
+  }
+  record.state = CallRecord::State::kDone;
+  core_.Kick();
+  std::move(done_)(std::move(result));
+  return true;
+}
+
+bool AllocateOp::FailAll(std::size_t i, const absl::Status& why) {
+  ReturnRooms();
+  core_.Kick();
+  ++core_.counters.allocation_failures;
+  if (Session* session = core_.sessions.Find(call_.session)) {
+    session->calls.at(call_.call_id).state = CallRecord::State::kDone;
+  }
+  std::move(done_)(items_.size() > 1 ? Annotate(why, absl::StrCat("element ", i)) : why);
+  return true;
+}
+
+void AllocateOp::End(const absl::Status& why) {
+  if (why.ok()) {
+    // The deadline: what is there is given, the rest says why not.
+    last_chance_ = true;
+    HMM_CHECK(Step());
+    return;
+  }
+  ReturnRooms();
+  if (Session* session = core_.sessions.Find(call_.session)) {
+    CallRecord& record = session->calls.at(call_.call_id);
+    if (record.state == CallRecord::State::kWaiting) record.state = CallRecord::State::kDone;
+  }
+  std::move(done_)(why);
+}
+
+void AllocateOp::ReturnRooms() {
+  for (Item& item : items_) {
+    if (item.room.has_value()) core_.store.ReturnRoom(*item.room);
+    item.room.reset();
+  }
+}
+
+}  // namespace hmm::core

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Allocate: collects rooms, in order, then creates all tensors at once and pins them for writing.
+// Until then nothing is visible and no key is taken.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "hmm/core.h"
+
+namespace hmm::core {
+
+class AllocateOp final : public Op {
+ public:
+  AllocateOp(Core& core, const CallContext& call, AllocateArgs args, TierId tier,
+             Callback<AllocateResult> done);
+  bool Step() override;
+  void End(const absl::Status& why) override;
+
+ private:
+  struct Item {
+    std::optional<Room> room;
+    absl::Status error;
+    bool open() const { return !room.has_value() && error.ok(); }
+  };
+  void CheckSpecs();
+  bool Collect();  // true: nothing is open any more
+  absl::Status TakeFor(std::size_t i, TierId tier);
+  bool Finish();
+  absl::StatusOr<Allocated> CreateOne(Session& session, CallRecord& record, std::size_t i);
+  bool FailIfAll();
+  bool FailAll(std::size_t i, const absl::Status& why);
+  void ReturnRooms();
+
+  AllocateArgs args_;
+  TierId tier_;
+  Callback<AllocateResult> done_;
+  std::vector<Item> items_;
+  bool last_chance_ = false;  // no more waiting: refusals become answers
+};
+
+}  // namespace hmm::core

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Acquire, Lookup and Swap: bring tensors to a tier, then pin them (Swap does not pin).
+//
+//   1 look at each: there already; on its way; must move (from where, along which path)
+//   2 collect a room for every hop of every tensor that must move, fastest tier first
+//   3 start the moves; from here on nothing is waited for but copies that run
+//   4 pin what has arrived; answer when all has
+//
+// A tensor may change under a waiting call (freed, moved by another, demoted again): step 1 is
+// taken anew at every look, and rooms that no longer fit are given back.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hmm/core.h"
+
+namespace hmm::core {
+
+struct BringItem {
+  Handle handle;
+  TierId found = 0;
+  Location location;
+  absl::Status error;
+  bool done = false;         // pinned (or there, for Swap)
+  bool held = false;         // counted in the tensor's holds
+  bool anywhere = false;     // any mappable tier will do (asked for, or fell back)
+  unsigned attempts = 0;     // moves started for it
+  std::vector<Room> rooms;   // by hop, as far as collected
+  std::vector<TierId> path;  // what the rooms are for
+  bool open() const { return !done && error.ok(); }
+};
+
+struct BringResult {
+  std::vector<BringItem> items;
+};
+
+struct BringArgs {
+  std::vector<Handle> handles;
+  std::optional<TierId> target;  // nullopt: any mappable tier
+  bool all = false;
+  bool allow_lower = false;
+  bool pin = true;   // false: Swap
+  bool run = false;  // Lookup: only the leading run counts
+};
+
+class BringOp final : public Op {
+ public:
+  // `done`: OK with one item per handle; or why the call failed as a whole (all undone).
+  BringOp(Core& core, const CallContext& call, BringArgs args, Callback<BringResult> done);
+  bool Step() override;
+  void End(const absl::Status& why) override;
+
+ private:
+  enum class Place { kThere, kOnItsWay, kMustMove, kPinnedElsewhere, kFailed };
+  Place Look(BringItem& item);
+  Place LookMoving(BringItem& item, TensorIndex index);
+  bool Acceptable(const BringItem& item, TierId tier) const;
+  bool FallBack(BringItem& item, TensorIndex index);
+  TierId TargetOf(const BringItem& item) const;
+  bool CollectRooms();  // true: every open item has what it needs
+  bool CollectOn(TierId tier);
+  void PlanPath(BringItem& item, TensorIndex index);
+  void StartMoves();
+  void PinArrived();
+  bool FinishIfDone();
+  void CutRun();
+  void Undo();
+  void Settle(BringItem& item);  // rooms and hold given back
+  TensorIndex Find(const BringItem& item) const;
+
+  BringArgs args_;
+  Callback<BringResult> done_;
+  std::vector<BringItem> items_;
+  TenantId tenant_ = 0;
+  TierId device_ = 0;
+  bool last_chance_ = false;
+};
+
+}  // namespace hmm::core

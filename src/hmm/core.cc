@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hmm/core.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace hmm::core {
+namespace {
+
+constexpr std::size_t kSweepMax = 1024;
+constexpr std::size_t kAuditWords = 1u << 18;
+constexpr unsigned kErrorsOffline = 3;
+constexpr Bytes kExcessMax = 16 * kMiB;  // pages behind our back that a tenant may cause, at most
+// Before a link has moved anything: what a small machine does. Estimates only.
+constexpr double kMemoryBytesPerSecond = 8e9;
+constexpr double kFlashBytesPerSecond = 1e9;
+
+}  // namespace
+
+Core::Core(ManagerOptions o, Tiers t, copy::Copier& copier, Executor& e, const Clock& c)
+    : options(std::move(o)),
+      tiers(std::move(t)),
+      executor(e),
+      clock(c),
+      started_at(c.Now()),
+      hits(tiers.size(), 0),
+      store(options, tiers, clock),
+      sessions(options, store, tiers.size(), clock),
+      relocator(options, tiers, store, sessions, copier, executor, clock, counters,
+                [this] { Kick(); }),
+      reclaimer(options, tiers, store, sessions, relocator, counters),
+      rooms_(tiers.size()) {
+  HMM_CHECK(!tiers.empty() && tiers.size() <= share::kMaxTiers && tiers[0]->mappable());
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    if (!tiers[i]->degraded()) continue;
+    reclaimer.SetState(static_cast<TierId>(i), tier::TierState::kDegraded, tiers[i]->note());
+  }
+}
+
+// --- calls that wait ----------------------------------------------------------------------------
+
+OpId Core::Launch(std::unique_ptr<Op> op) {
+  op->id_ = next_op_++;
+  if (op->Step()) {
+    Unqueue(*op);
+    return 0;
+  }
+  if (ops_.size() >= options.waiting_max) {
+    op->End(WithRetry(Error(absl::StatusCode::kUnavailable, Reason::kQueueFull,
+                            absl::StrCat("already ", ops_.size(), " calls wait")),
+                      std::chrono::milliseconds(10)));
+    Unqueue(*op);
+    return 0;
+  }
+  const OpId id = op->id_;
+  ops_.emplace(id, std::move(op));
+  Arm();
+  return id;
+}
+
+void Core::Cancel(OpId id, const absl::Status& why) {
+  auto node = ops_.extract(id);
+  if (node.empty()) return;
+  Unqueue(*node.mapped());
+  node.mapped()->End(why);
+  Kick();
+}
+
+void Core::CancelSession(SessionId session, const absl::Status& why) {
+  std::vector<OpId> ids;
+  for (const auto& [id, op] : ops_) {
+    if (session == 0 || op->call().session == session) ids.push_back(id);
+  }
+  for (const OpId id : ids) Cancel(id, why);
+}
+
+void Core::Kick() {
+  if (kicked_) return;
+  kicked_ = true;
+  executor.Post([this, alive = std::weak_ptr<int>(alive_)] {
+    if (alive.expired()) return;
+    kicked_ = false;
+    Look();
+  });
+}
+
+void Core::Arm() {
+  if (armed_ || (ops_.empty() && !relocator.doomed_waiting())) return;
+  armed_ = true;
+  executor.PostAfter(options.rescan, [this, alive = std::weak_ptr<int>(alive_)] {
+    if (alive.expired()) return;
+    armed_ = false;
+    Look();
+  });
+}
+
+void Core::Look() {
+  // Callbacks of ops may call back into verbs, which kick; a look inside a look would step an op
+  // that is being stepped.
+  if (looking_) return;
+  looking_ = true;
+  WatchTiers();
+  relocator.SweepDoomed(kSweepMax);
+  std::vector<OpId> ids;
+  ids.reserve(ops_.size());
+  for (const auto& [id, op] : ops_) ids.push_back(id);
+  const TimePoint now = clock.Now();
+  for (const OpId id : ids) {
+    const auto it = ops_.find(id);
+    if (it == ops_.end()) continue;  // ended by another's callback
+    Op& op = *it->second;
+    const bool done = op.Step();
+    if (!done && now < op.call().deadline) continue;
+    auto node = ops_.extract(id);
+    Unqueue(op);
+    if (!done) op.End(absl::OkStatus());
+  }
+  relocator.DoomLost();
+  looking_ = false;
+  if (reclaimer.Background()) Kick();
+  Arm();
+}
+
+// --- room in order ------------------------------------------------------------------------------
+
+bool Core::MayTake(TierId tier, const Op& op) const {
+  const RoomQueue& queue = rooms_[tier];
+  if (queue.ops.empty() || queue.ops.front() == &op) return true;
+  return clock.Now() - queue.progressed > kPatience;
+}
+
+void Core::Queue(TierId tier, const Op& op) {
+  RoomQueue& queue = rooms_[tier];
+  if (std::find(queue.ops.begin(), queue.ops.end(), &op) != queue.ops.end()) return;
+  if (queue.ops.empty()) queue.progressed = clock.Now();
+  queue.ops.push_back(&op);
+}
+
+void Core::Progressed(TierId tier) { rooms_[tier].progressed = clock.Now(); }
+
+void Core::Unqueue(const Op& op, TierId tier) {
+  RoomQueue& queue = rooms_[tier];
+  if (queue.ops.empty()) return;
+  const bool first = queue.ops.front() == &op;
+  if (std::erase(queue.ops, &op) > 0 && first) {
+    queue.progressed = clock.Now();
+    Kick();
+  }
+}
+
+void Core::Unqueue(const Op& op) {
+  for (std::size_t i = 0; i < rooms_.size(); ++i) Unqueue(op, static_cast<TierId>(i));
+}
+
+// --- upkeep -------------------------------------------------------------------------------------
+
+void Core::StartTimers() {
+  executor.PostAfter(options.audit, [this, alive = std::weak_ptr<int>(alive_)] {
+    if (alive.expired()) return;
+    Audit();
+    StartTimers();
+  });
+}
+
+void Core::Audit() {
+  sessions.AuditSome(kAuditWords);
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    const Bytes allowed = std::min(kExcessMax, tiers[i]->capacity() / 16);
+    for (const tier::Tier::Excess& excess : tiers[i]->Audit()) {
+      if (excess.bytes <= allowed || !expel) continue;
+      const std::vector<Session*> guilty = sessions.of_tenant(excess.tenant);
+      for (const Session* session : guilty) {
+        if (session->closing) continue;
+        ++counters.expelled_sessions;
+        expel(session->id, absl::StrCat("tenant ", session->info.tenant, " committed ",
+                                        excess.bytes, " bytes of tier ", tiers[i]->name(),
+                                        " by reading what was not allocated"));
+      }
+    }
+  }
+  Kick();
+}
+
+void Core::WatchTiers() {
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    const auto tier = static_cast<TierId>(i);
+    if (relocator.errors(tier) < kErrorsOffline) continue;
+    if (reclaimer.state(tier) == tier::TierState::kOffline) continue;
+    reclaimer.SetState(tier, tier::TierState::kOffline,
+                       absl::StrCat(relocator.errors(tier), " moves in a row failed"));
+  }
+}
+
+// --- small helpers ------------------------------------------------------------------------------
+
+absl::StatusOr<TierId> Core::TierByName(std::string_view name) const {
+  std::string known;
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    if (tiers[i]->name() == name) return static_cast<TierId>(i);
+    absl::StrAppend(&known, known.empty() ? "" : ", ", tiers[i]->name());
+  }
+  return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
+               absl::StrCat("no tier '", std::string(name), "'; there are: ", known));
+}
+
+absl::StatusOr<Session*> Core::Active(SessionId id) {
+  Session* session = sessions.Find(id);
+  if (session != nullptr && !session->closing) return session;
+  return Error(absl::StatusCode::kUnauthenticated, Reason::kUnknownSession,
+               "the session has ended; attach again");
+}
+
+absl::Status Core::CheckBatch(std::size_t elements) const {
+  if (elements <= options.batch_max) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBatchTooLarge,
+               absl::StrCat(elements, " elements in one call, at most ", options.batch_max,
+                            "; split the batch"));
+}
+
+TierId Core::LowestMappable(TierId device) const {
+  TierId lowest = device;
+  for (auto at = reclaimer.Below(device); at.has_value() && Mappable(*at);
+       at = reclaimer.Below(*at)) {
+    lowest = *at;
+  }
+  return lowest;
+}
+
+Location Core::LocationOf(TensorIndex index) {
+  const Copy& home = store.home(index);
+  return {home.tier, home.extent.segment, home.extent.offset, store[index].bytes};
+}
+
+Duration Core::EstimateTime(TierId from, TierId to, Bytes bytes) const {
+  double seconds = 0;
+  TierId at = from;
+  for (const TierId next : reclaimer.Path(from, to)) {
+    const copy::LinkStats& stats = relocator.mover().stats({tiers[at].get(), tiers[next].get()});
+    const double busy = std::chrono::duration<double>(stats.busy).count();
+    double rate = Mappable(at) && Mappable(next) ? kMemoryBytesPerSecond : kFlashBytesPerSecond;
+    if (stats.moved_bytes > 0 && busy > 0) rate = static_cast<double>(stats.moved_bytes) / busy;
+    seconds += static_cast<double>(bytes) / rate;
+    at = next;
+  }
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+absl::Status Core::Validate() const {
+  HMM_RETURN_IF_ERROR(store.Validate());
+  auto broken = [](auto... parts) {
+    return Error(absl::StatusCode::kInternal, Reason::kInternal, absl::StrCat(parts...));
+  };
+  for (const RoomQueue& queue : rooms_) {
+    for (const Op* op : queue.ops) {
+      if (!ops_.contains(op->id_)) return broken("a queue names a call that does not wait");
+    }
+  }
+  for (const auto& [id, session] : sessions.all()) {
+    for (const TensorIndex index : session->owned) {
+      if (store[index].owner != id) return broken("session ", id, " owns another's tensor");
+    }
+    for (const auto& [call, record] : session->calls) {
+      if (record.state == CallRecord::State::kWaiting && !ops_.contains(record.op)) {
+        return broken("session ", id, ", call ", call, " waits for nothing");
+      }
+    }
+  }
+  if (ops_.empty() && relocator.moves() == 0) {
+    for (std::size_t i = 0; i < tiers.size(); ++i) {
+      if (tiers[i]->ledger()[tier::ByteState::kReserved] != 0) {
+        return broken(tiers[i]->name(), ": rooms reserved by nobody");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hmm::core

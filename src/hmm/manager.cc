@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The verbs: check, look up, act or launch a call that waits. Inspection is in inspect.cc.
+#include "hmm/manager.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "hmm/allocate_op.h"
+#include "hmm/bring_op.h"
+#include "hmm/core.h"
+#include "hmm/evict_op.h"
+#include "policy/watermark.h"
+
+namespace hmm::core {
+namespace {
+
+absl::Status Unknown() {
+  return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
+               "no such tensor: never allocated here, freed, or evicted");
+}
+
+absl::Status Draining() {
+  return WithRetry(
+      Error(absl::StatusCode::kUnavailable, Reason::kDraining, "the daemon is draining"),
+      std::chrono::milliseconds(1000));
+}
+
+// Registers the call, so that Release can undo it, and ties the op to it.
+absl::Status BeginCall(Core& core, Session& session, const CallContext& call) {
+  return core.sessions.BeginCall(session, call).status();
+}
+
+void NoteWaiting(Core& core, const CallContext& call, OpId op) {
+  if (op == 0) return;
+  core.sessions.Find(call.session)->calls.at(call.call_id).op = op;
+}
+
+}  // namespace
+
+Manager::Manager(ManagerOptions options, std::vector<std::unique_ptr<tier::Tier>> tiers,
+                 copy::Copier& copier, Executor& executor, const Clock& clock)
+    : core_(std::make_unique<Core>(std::move(options), std::move(tiers), copier, executor, clock)) {
+  core_->StartTimers();
+}
+
+Manager::~Manager() = default;
+
+std::uint64_t Manager::boot_epoch() const { return core_->options.boot_epoch; }
+
+// --- sessions -----------------------------------------------------------------------------------
+
+absl::StatusOr<SessionGrant> Manager::OpenSession(const SessionInfo& info) {
+  if (core_->draining) return Draining();
+  TierId device = 0;
+  if (!info.device.empty()) {
+    HMM_ASSIGN_OR_RETURN(device, core_->TierByName(info.device));
+    if (!core_->Mappable(device)) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+                   absl::StrCat("device ", info.device, " is not a tier that clients map"));
+    }
+  }
+  HMM_ASSIGN_OR_RETURN(Session * session, core_->sessions.Open(info, device));
+  SessionGrant grant;
+  grant.session = session->id;
+  grant.token = session->token;
+  grant.max_tensors = core_->options.max_tensors;
+  for (const auto& tier : core_->tiers) grant.tier_names.push_back(tier->name());
+  auto table = share::ReopenReadOnly(core_->store.table_fd(session->tenant));
+  auto page = share::Duplicate(session->page_file.get());
+  if (!table.ok() || !page.ok()) {
+    core_->sessions.Remove(grant.session);
+    return table.ok() ? page.status() : table.status();
+  }
+  grant.table = *std::move(table);
+  grant.page = *std::move(page);
+  return grant;
+}
+
+void Manager::CloseSession(SessionId id) {
+  Session* session = core_->sessions.Find(id);
+  if (session == nullptr || session->closing) return;
+  session->closing = true;
+  core_->CancelSession(id, Error(absl::StatusCode::kCancelled, Reason::kCancelled,
+                                 "the session's socket was closed"));
+}
+
+void Manager::ReapSession(SessionId id) {
+  CloseSession(id);
+  Session* session = core_->sessions.Find(id);
+  if (session == nullptr) return;
+  ++core_->counters.reaped_sessions;
+  // The page goes first: its pins would keep what the session owned.
+  auto owned = std::exchange(session->owned, {});
+  const std::vector<TensorIndex> dying(owned.begin(), owned.end());
+  std::vector<std::pair<TenantId, Handle>> handles;
+  handles.reserve(dying.size());
+  for (const TensorIndex index : dying) {
+    handles.emplace_back(core_->store[index].tenant, core_->store[index].handle());
+  }
+  core_->sessions.Remove(id);
+  for (const auto& [tenant, handle] : handles) {
+    const TensorIndex index = core_->store.Find(tenant, handle);
+    if (index != kNoIndex) core_->relocator.Doom(index);
+  }
+  core_->relocator.SweepDoomed(std::numeric_limits<std::size_t>::max());
+  core_->Kick();
+}
+
+std::optional<SessionId> Manager::FindSession(const share::Token& token) const {
+  return core_->sessions.FindToken(token);
+}
+
+absl::StatusOr<tier::SegmentInfo> Manager::GetSegment(SessionId id, SegmentId segment) const {
+  HMM_ASSIGN_OR_RETURN(const Session* session, core_->Active(id));
+  const auto none = Error(absl::StatusCode::kNotFound, Reason::kNotFound,
+                          absl::StrCat("no segment ", segment, " of this tenant"));
+  const TierId tier = TierOfSegment(segment);
+  if (segment >> 16 >= core_->tiers.size()) return none;
+  auto info = core_->tiers[tier]->Segment(segment);
+  if (!info.ok() || info->tenant != session->tenant) return none;
+  return info;
+}
+
+void Manager::OnExpel(absl::AnyInvocable<void(SessionId, std::string_view)> expel) {
+  core_->expel = std::move(expel);
+}
+
+// --- verbs --------------------------------------------------------------------------------------
+
+Manager::OpId Manager::Allocate(const CallContext& call, AllocateArgs args,
+                                Callback<AllocateResult> done) {
+  auto answer = [&](const absl::Status& why) {
+    std::move(done)(why);
+    return OpId{0};
+  };
+  if (core_->draining) return answer(Draining());
+  auto session = core_->Active(call.session);
+  if (!session.ok()) return answer(session.status());
+  if (auto fits = core_->CheckBatch(args.tensors.size()); !fits.ok()) return answer(fits);
+  TierId tier = (*session)->device;
+  if (!args.tier.empty()) {
+    auto named = core_->TierByName(args.tier);
+    if (!named.ok()) return answer(named.status());
+    if (!core_->Mappable(*named)) {
+      return answer(
+          Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+                absl::StrCat("tier ", args.tier,
+                             " is not mapped by clients; allocate in memory, then Swap")));
+    }
+    tier = *named;
+  }
+  if (auto begun = BeginCall(*core_, **session, call); !begun.ok()) return answer(begun);
+  const OpId op = core_->Launch(
+      std::make_unique<AllocateOp>(*core_, call, std::move(args), tier, std::move(done)));
+  NoteWaiting(*core_, call, op);
+  return op;
+}
+
+Manager::OpId Manager::Acquire(const CallContext& call, AcquireArgs args,
+                               Callback<AcquireResult> done) {
+  auto answer = [&](const absl::Status& why) {
+    std::move(done)(why);
+    return OpId{0};
+  };
+  auto session = core_->Active(call.session);
+  if (!session.ok()) return answer(session.status());
+  if (auto fits = core_->CheckBatch(args.handles.size()); !fits.ok()) return answer(fits);
+  BringArgs bring;
+  if (auto target = core_->MappableByName(args.tier, bring.target); !target.ok()) {
+    return answer(target);
+  }
+  if (auto begun = BeginCall(*core_, **session, call); !begun.ok()) return answer(begun);
+  bring.handles = std::move(args.handles);
+  bring.all = args.all;
+  bring.allow_lower = args.allow_lower;
+  const OpId op = core_->Launch(std::make_unique<BringOp>(
+      *core_, call, std::move(bring),
+      [done = std::move(done)](absl::StatusOr<BringResult> brought) mutable {
+        if (!brought.ok()) return std::move(done)(brought.status());
+        AcquireResult result;
+        for (const BringItem& item : brought->items) {
+          if (item.done) {
+            result.tensors.push_back(Acquired{item.location, item.found});
+          } else {
+            result.tensors.push_back(item.error);
+          }
+        }
+        std::move(done)(std::move(result));
+      }));
+  NoteWaiting(*core_, call, op);
+  return op;
+}
+
+Manager::OpId Manager::Lookup(const CallContext& call, LookupArgs args,
+                              Callback<LookupResult> done) {
+  auto answer = [&](const absl::Status& why) {
+    std::move(done)(why);
+    return OpId{0};
+  };
+  auto active = core_->Active(call.session);
+  if (!active.ok()) return answer(active.status());
+  if (auto fits = core_->CheckBatch(args.keys.size()); !fits.ok()) return answer(fits);
+  BringArgs bring;
+  if (auto target = core_->MappableByName(args.tier, bring.target); !target.ok()) {
+    return answer(target);
+  }
+  Session& session = **active;
+  if (!args.no_pin) {
+    if (auto begun = BeginCall(*core_, session, call); !begun.ok()) return answer(begun);
+  }
+  LookupResult result = core_->FindRun(session, args.keys, bring.target);
+  core_->counters.lookups += args.keys.size();
+  if (args.no_pin || result.run.empty()) {
+    core_->counters.lookup_hits += result.run.size();
+    core_->counters.misses += args.keys.size() - result.run.size();
+    if (!args.no_pin) session.calls.at(call.call_id).state = CallRecord::State::kDone;
+    std::move(done)(std::move(result));
+    return 0;
+  }
+  for (const Found& found : result.run) bring.handles.push_back(found.handle);
+  bring.allow_lower = args.allow_lower;
+  bring.run = true;
+  const std::size_t asked = args.keys.size();
+  const OpId op = core_->Launch(std::make_unique<BringOp>(
+      *core_, call, std::move(bring),
+      [core = core_.get(), asked, result = std::move(result),
+       done = std::move(done)](absl::StatusOr<BringResult> brought) mutable {
+        if (!brought.ok()) return std::move(done)(brought.status());
+        std::size_t n = 0;
+        while (n < brought->items.size() && brought->items[n].done) ++n;
+        if (n < result.run.size()) {
+          result.miss_reason =
+              ReasonName(ReasonOf(brought->items[n].error).value_or(Reason::kInternal));
+        }
+        result.run.resize(n);
+        for (std::size_t i = 0; i < n; ++i) result.run[i].location = brought->items[i].location;
+        core->counters.lookup_hits += n;
+        core->counters.misses += asked - n;
+        std::move(done)(std::move(result));
+      }));
+  NoteWaiting(*core_, call, op);
+  return op;
+}
+
+Manager::OpId Manager::Swap(const CallContext& call, SwapArgs args, Callback<SwapResult> done) {
+  auto answer = [&](const absl::Status& why) {
+    std::move(done)(why);
+    return OpId{0};
+  };
+  auto session = core_->Active(call.session);
+  if (!session.ok()) return answer(session.status());
+  if (auto fits = core_->CheckBatch(args.handles.size()); !fits.ok()) return answer(fits);
+  auto target = core_->TierByName(args.tier);
+  if (!target.ok()) return answer(target.status());
+  BringArgs bring;
+  bring.handles = std::move(args.handles);
+  bring.target = *target;
+  bring.pin = false;
+  return core_->Launch(std::make_unique<BringOp>(
+      *core_, call, std::move(bring),
+      [target = *target, done = std::move(done)](absl::StatusOr<BringResult> brought) mutable {
+        if (!brought.ok()) return std::move(done)(brought.status());
+        SwapResult result;
+        for (const BringItem& item : brought->items) {
+          if (item.done) {
+            result.tensors.push_back(target);
+          } else {
+            result.tensors.push_back(item.error);
+          }
+        }
+        std::move(done)(std::move(result));
+      }));
+}
+
+void Manager::Cancel(OpId op) {
+  core_->Cancel(op, Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the caller gave up"));
+}
+
+absl::StatusOr<std::vector<absl::Status>> Manager::Seal(SessionId id,
+                                                        absl::Span<const SealItem> items) {
+  HMM_ASSIGN_OR_RETURN(Session * session, core_->Active(id));
+  HMM_RETURN_IF_ERROR(core_->CheckBatch(items.size()));
+  std::vector<absl::Status> results;
+  results.reserve(items.size());
+  for (const SealItem& item : items) results.push_back(core_->SealOne(*session, item));
+  core_->Kick();
+  return results;
+}
+
+absl::StatusOr<std::uint32_t> Manager::Release(SessionId id, std::uint64_t call_id,
+                                               std::uint64_t oldest_live_call_id) {
+  HMM_ASSIGN_OR_RETURN(Session * session, core_->Active(id));
+  if (call_id == 0) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument, "call_id is 0");
+  }
+  std::uint32_t undone = 0;
+  if (call_id >= session->oldest_live_call) {
+    if (session->calls.size() >= core_->options.calls_remembered_max &&
+        !session->calls.contains(call_id)) {
+      return WithRetry(Error(absl::StatusCode::kUnavailable, Reason::kQueueFull,
+                             "too many calls remembered; advance oldest_live_call_id"),
+                       std::chrono::milliseconds(10));
+    }
+    // A Release may overtake its call: the record made here makes the call pin nothing.
+    const auto [it, fresh] = session->calls.try_emplace(call_id);
+    CallRecord& record = it->second;
+    if (!fresh && record.state == CallRecord::State::kWaiting) Cancel(record.op);
+    undone = core_->sessions.Undo(*session, record);
+    record.state = CallRecord::State::kReleased;
+  }
+  core_->sessions.Forget(*session, oldest_live_call_id);
+  core_->Kick();
+  return undone;
+}
+
+absl::StatusOr<std::vector<absl::Status>> Manager::Prefetch(SessionId id,
+                                                            const PrefetchArgs& args) {
+  HMM_ASSIGN_OR_RETURN(Session * session, core_->Active(id));
+  HMM_RETURN_IF_ERROR(core_->CheckBatch(args.handles.size() + args.keys.size()));
+  std::optional<TierId> named;
+  HMM_RETURN_IF_ERROR(core_->MappableByName(args.tier, named));
+  const TierId target = named.value_or(session->device);
+  std::vector<absl::Status> results;
+  results.reserve(args.handles.size() + args.keys.size());
+  for (const Handle handle : args.handles) {
+    results.push_back(
+        core_->PrefetchOne(core_->store.Find(session->tenant, handle), target, args.deadline));
+  }
+  for (const std::string& key : args.keys) {
+    results.push_back(
+        core_->PrefetchOne(core_->store.FindKey(session->tenant, key), target, args.deadline));
+  }
+  return results;
+}
+
+absl::StatusOr<std::vector<absl::StatusOr<FreeResult>>> Manager::Free(
+    SessionId id, absl::Span<const Handle> handles) {
+  HMM_ASSIGN_OR_RETURN(Session * session, core_->Active(id));
+  HMM_RETURN_IF_ERROR(core_->CheckBatch(handles.size()));
+  std::vector<absl::StatusOr<FreeResult>> results;
+  results.reserve(handles.size());
+  for (const Handle handle : handles) {
+    const TensorIndex index = core_->store.Find(session->tenant, handle);
+    if (index == kNoIndex) {
+      results.push_back(Unknown());
+    } else {
+      results.push_back(FreeResult{core_->relocator.Doom(index)});
+    }
+  }
+  core_->Kick();
+  return results;
+}
+
+// --- administration -----------------------------------------------------------------------------
+
+absl::Status Manager::SetWatermarks(std::string_view name, double high, double low,
+                                    std::optional<Bytes> reserve) {
+  HMM_ASSIGN_OR_RETURN(const TierId id, core_->TierByName(name));
+  tier::Tier& tier = *core_->tiers[id];
+  const Bytes kept = reserve.value_or(tier.options().reserve);
+  HMM_RETURN_IF_ERROR(policy::ValidateWatermarks(name, {tier.capacity(), high, low, kept}));
+  tier.mutable_options().high = high;
+  tier.mutable_options().low = low;
+  tier.mutable_options().reserve = kept;
+  core_->Kick();
+  return absl::OkStatus();
+}
+
+Manager::OpId Manager::Evict(std::string_view name, Bytes used_bytes_max, TimePoint deadline,
+                             Callback<EvictResult> done) {
+  auto tier = core_->TierByName(name);
+  if (!tier.ok()) {
+    std::move(done)(tier.status());
+    return 0;
+  }
+  CallContext call;
+  call.deadline = deadline;
+  return core_->Launch(
+      std::make_unique<EvictOp>(*core_, call, *tier, used_bytes_max, std::move(done)));
+}
+
+std::size_t Manager::Drain(bool on) {
+  core_->draining = on;
+  if (on) core_->CancelSession(0, Draining());
+  return core_->sessions.all().size();
+}
+
+bool Manager::draining() const { return core_->draining; }
+
+absl::Status Manager::Validate() const { return core_->Validate(); }
+
+const TransitionCounts& Manager::transitions() const { return core_->store.transitions(); }
+
+const tier::Tier& Manager::tier(TierId id) const { return *core_->tiers[id]; }
+
+std::size_t Manager::tier_count() const { return core_->tiers.size(); }
+
+}  // namespace hmm::core

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who owns an extent during a move: the copier, from Submit to its completion. A cancelled or
+// doomed tensor leaves its extents with the copier as orphans; they are freed in that completion,
+// never earlier. `moves_` holds one entry a copy under way, also for detached ones.
+#include "hmm/relocator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace hmm::core {
+
+using tier::ByteState;
+
+Relocator::Relocator(const ManagerOptions& options, Tiers& tiers, TensorStore& store,
+                     SessionTable& sessions, copy::Copier& copier, Executor& executor,
+                     const Clock& clock, Counters& counters, std::function<void()> settled)
+    : options_(options),
+      tiers_(tiers),
+      store_(store),
+      sessions_(sessions),
+      executor_(executor),
+      clock_(clock),
+      counters_(counters),
+      settled_(std::move(settled)),
+      mover_(copier, executor, options.mover),
+      leaving_(tiers.size(), 0),
+      leaving_count_(tiers.size(), 0),
+      errors_(tiers.size(), 0) {}
+
+bool Relocator::Freeze(TensorIndex index) {
+  Tensor& tensor = store_[index];
+  if (tensor.state == TensorState::kAbsent) {
+    store_.Transition(index, TensorState::kMoving);
+    return true;
+  }
+  if (tensor.state == TensorState::kCreating) {
+    // Its writer still holds it, or put it down without sealing: then it is at rest, unsealed.
+    if (sessions_.Pinned(tensor)) return false;
+    store_.Transition(index, TensorState::kResident);
+  }
+  store_.Transition(index, TensorState::kMoving);
+  if (!sessions_.Pinned(tensor)) return true;
+  ++counters_.taken_back_moves;
+  store_.Transition(index, TensorState::kResident);
+  return false;
+}
+
+absl::Status Relocator::Start(TensorIndex index, std::vector<Room> path, copy::Priority priority,
+                              TimePoint deadline) {
+  HMM_CHECK(!path.empty() && store_[index].move == 0);
+  const TierId from = store_.home_tier(index);
+  if (!mover_.HasRoom(*tiers_[from], *tiers_[path.front().tier])) {
+    ReturnRooms(path);
+    return WithRetry(Error(absl::StatusCode::kUnavailable, Reason::kQueueFull,
+                           absl::StrCat("the queue from ", tiers_[from]->name(), " is full")),
+                     std::chrono::milliseconds(10));
+  }
+  if (!Freeze(index)) {
+    ReturnRooms(path);
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kPinned, "pins hold the tensor");
+  }
+  const std::uint64_t key = next_++;
+  auto move = std::make_unique<Move>();
+  move->tensor = index;
+  move->priority = priority;
+  move->from = from;
+  move->down = path.back().tier > from;
+  const Room first = path.front();
+  move->rest.assign(path.begin() + 1, path.end());
+  Move& ref = *moves_.emplace(key, std::move(move)).first->second;
+  store_[index].move = key;
+  CountLeaving(ref, index);
+  HMM_RETURN_IF_ERROR(SubmitHop(key, ref, first));
+  if (deadline != TimePoint::max()) {
+    const copy::MoveId id = ref.id;
+    executor_.PostAfter(std::max(Duration::zero(), deadline - clock_.Now()),
+                        [this, id] { mover_.Cancel(id); });
+  }
+  return absl::OkStatus();
+}
+
+void Relocator::CountLeaving(Move& move, TensorIndex index) {
+  // Upwards the source stays as a clean copy when sealed, else it goes too, but nobody waits for
+  // it.
+  if (!move.down) return;
+  move.leaving = store_.home(index).extent.length;
+  leaving_[move.from] += move.leaving;
+  ++leaving_count_[move.from];
+}
+
+absl::Status Relocator::SubmitHop(std::uint64_t key, Move& move, const Room& to) {
+  const TensorIndex index = move.tensor;
+  move.source = store_[index].home;
+  move.target = store_.AddCopy(index, to, Copy::Role::kTarget, ByteState::kMoving);
+  store_.Account(move.source, ByteState::kMoving);
+  Copy& source = store_.copy(move.source);
+  Copy& target = store_.copy(move.target);
+  copy::CopyJob job;
+  job.from = tiers_[source.tier].get();
+  job.source = source.extent;
+  job.to = tiers_[target.tier].get();
+  job.target = target.extent;
+  job.bytes = store_[index].bytes;
+  if (source.has_checksum) job.expected_checksum = source.checksum;
+  ++source.copiers;
+  ++target.copiers;
+  auto id = mover_.Submit(job, move.priority, [this, key](copy::CopyResult result) {
+    OnHopDone(key, std::move(result));
+  });
+  if (id.ok()) {
+    move.id = *id;
+    return absl::OkStatus();
+  }
+  store_.CopierDone(move.source);
+  store_.CopierDone(move.target);
+  const absl::Status why = id.status();
+  Fail(key, move, why);
+  return why;
+}
+
+void Relocator::OnHopDone(std::uint64_t key, copy::CopyResult result) {
+  const auto it = moves_.find(key);
+  HMM_CHECK(it != moves_.end());
+  Move& move = *it->second;
+  store_.CopierDone(move.source);
+  store_.CopierDone(move.target);
+  if (move.tensor == kNoIndex) {
+    moves_.erase(it);
+  } else if (result.status.ok()) {
+    Arrive(key, move, result);
+  } else {
+    Fail(key, move, result.status);
+  }
+  settled_();
+}
+
+void Relocator::Arrive(std::uint64_t key, Move& move, const copy::CopyResult& result) {
+  const TensorIndex index = move.tensor;
+  Copy& target = store_.copy(move.target);
+  errors_[target.tier] = 0;
+  if (!tiers_[target.tier]->mappable()) {
+    target.checksum = result.checksum;
+    target.has_checksum = true;
+  }
+  const bool up = target.tier < store_.copy(move.source).tier;
+  // Upwards a sealed tensor leaves a clean copy: its next way down costs nothing.
+  store_.SwitchHome(index, move.target, /*keep_old=*/up && store_[index].sealed);
+  if (!move.rest.empty()) {
+    const Room next = move.rest.front();
+    move.rest.erase(move.rest.begin());
+    (void)SubmitHop(key, move, next);  // a refusal is settled there
+    return;
+  }
+  ++(move.down ? counters_.demotions : counters_.promotions);
+  EndMove(key);
+  Rest(index);
+}
+
+void Relocator::Fail(std::uint64_t key, Move& move, const absl::Status& why) {
+  const TensorIndex index = move.tensor;
+  const TierId from = store_.copy(move.source).tier;
+  const TierId to = store_.copy(move.target).tier;
+  store_.FreeCopy(move.target);
+  EndMove(key);
+  if (why.code() == absl::StatusCode::kDataLoss && !tiers_[from]->mappable()) {
+    // What was read is not what was written, or could not be read: the bytes are gone.
+    ++errors_[from];
+    ++counters_.lost_tensors;
+    store_[index].lost = true;
+    store_.UnlinkKey(index);
+    lost_.push_back({store_[index].tenant, store_[index].handle()});
+  } else if (why.code() != absl::StatusCode::kCancelled && ReasonOf(why) != Reason::kQueueFull) {
+    ++errors_[to];
+  }
+  Rest(index);
+}
+
+void Relocator::Rest(TensorIndex index) {
+  store_.Transition(index, tiers_[store_.home_tier(index)]->mappable() ? TensorState::kResident
+                                                                       : TensorState::kAbsent);
+}
+
+void Relocator::EndMove(std::uint64_t key) {
+  const auto it = moves_.find(key);
+  Move& move = *it->second;
+  ReturnRooms(move.rest);
+  if (move.leaving > 0) {
+    leaving_[move.from] -= move.leaving;
+    --leaving_count_[move.from];
+  }
+  if (move.tensor != kNoIndex) store_[move.tensor].move = 0;
+  moves_.erase(it);
+}
+
+void Relocator::Detach(std::uint64_t key) {
+  Move& move = *moves_.at(key);
+  ReturnRooms(move.rest);
+  if (move.leaving > 0) {
+    leaving_[move.from] -= move.leaving;
+    --leaving_count_[move.from];
+    move.leaving = 0;
+  }
+  store_[move.tensor].move = 0;
+  store_.FreeCopy(move.target);  // an orphan until its copier is done
+  move.tensor = kNoIndex;
+  mover_.Cancel(move.id);  // if it had not started it never will
+}
+
+absl::Status Relocator::SwitchToClean(TensorIndex index, TierId tier) {
+  const TierId from = store_.home_tier(index);
+  if (!Freeze(index)) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kPinned, "pins hold the tensor");
+  }
+  const CopyIndex clean = store_.FindCopy(index, tier, Copy::Role::kClean);
+  HMM_CHECK(clean != kNoIndex);
+  store_.SwitchHome(index, clean, /*keep_old=*/false);
+  ++(tier > from ? counters_.demotions : counters_.promotions);
+  ++counters_.clean_drops;
+  Rest(index);
+  return absl::OkStatus();
+}
+
+bool Relocator::CancelDemotion(TensorIndex index) {
+  Tensor& tensor = store_[index];
+  if (tensor.state != TensorState::kMoving || tensor.move == 0) return false;
+  const Move& move = *moves_.at(tensor.move);
+  // Past its first hop it is no longer where it was.
+  if (!move.down || store_.home_tier(index) != move.from) return false;
+  ++counters_.cancelled_demotions;
+  Detach(tensor.move);
+  Rest(index);
+  return true;
+}
+
+void Relocator::Raise(TensorIndex index, copy::Priority priority) {
+  if (store_[index].move == 0) return;
+  Move& move = *moves_.at(store_[index].move);
+  if (priority >= move.priority) return;
+  move.priority = priority;
+  mover_.Raise(move.id, priority);
+}
+
+TierId Relocator::Destination(TensorIndex index) const {
+  const Move& move = *moves_.at(store_[index].move);
+  return move.rest.empty() ? store_.copy(move.target).tier : move.rest.back().tier;
+}
+
+bool Relocator::Doom(TensorIndex index) {
+  Tensor& tensor = store_[index];
+  if (tensor.move != 0) Detach(tensor.move);
+  if (Session* owner = sessions_.Find(tensor.owner)) owner->owned.erase(index);
+  store_.Transition(index, TensorState::kDoomed);
+  if (!sessions_.Pinned(tensor)) {
+    Finish(index);
+    return false;
+  }
+  doomed_.push_back(index);
+  return true;
+}
+
+void Relocator::SweepDoomed(std::size_t limit) {
+  // Round robin, so that a few that stay pinned do not hide the others.
+  for (limit = std::min(limit, doomed_.size()); limit > 0; --limit) {
+    if (sweep_at_ >= doomed_.size()) sweep_at_ = 0;
+    const TensorIndex index = doomed_[sweep_at_];
+    if (sessions_.Pinned(store_[index])) {
+      ++sweep_at_;
+      continue;
+    }
+    doomed_[sweep_at_] = doomed_.back();
+    doomed_.pop_back();
+    Finish(index);
+  }
+}
+
+void Relocator::Finish(TensorIndex index) {
+  while (store_[index].copies != kNoIndex) store_.FreeCopy(store_[index].copies);
+  store_.Remove(index);
+  settled_();
+}
+
+void Relocator::DoomLost() {
+  for (const auto& [tenant, handle] : std::exchange(lost_, {})) {
+    const TensorIndex index = store_.Find(tenant, handle);
+    if (index != kNoIndex && store_[index].owner == 0 && store_[index].move == 0) Doom(index);
+  }
+}
+
+void Relocator::ReturnRooms(std::vector<Room>& rooms) {
+  for (const Room& room : rooms) store_.ReturnRoom(room);
+  rooms.clear();
+}
+
+}  // namespace hmm::core

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Carries tensors between tiers: freezes them (MOVING, then a look at all pins), hands the copies
+// to the mover hop by hop, and settles what comes back. It is told where to; it never picks
+// victims.
+//
+//   Freeze -> [copy to path[0]] -> home switched -> [copy to path[1]] -> ... -> RESIDENT | ABSENT
+//
+// A tensor on its way stays MOVING between hops, so nobody can pin it in the middle.
+// One thread (the executor's).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "copy/mover.h"
+#include "hmm/session_table.h"
+#include "hmm/store.h"
+#include "hmm/types.h"
+
+namespace hmm::core {
+
+class Relocator {
+ public:
+  // `settled` is called whenever a move ended or room came free: time to look again.
+  Relocator(const ManagerOptions& options, Tiers& tiers, TensorStore& store, SessionTable& sessions,
+            copy::Copier& copier, Executor& executor, const Clock& clock, Counters& counters,
+            std::function<void()> settled);
+
+  // RESIDENT or CREATING-and-put-down -> MOVING. False: a pin holds it, nothing changed. ABSENT
+  // tensors have no pins to look for: always true. REQUIRES: at rest.
+  bool Freeze(TensorIndex index);
+
+  // Moves the tensor along `path` (rooms in the order of the hops, the last is where it will rest).
+  // Takes the rooms in every case. FAILED_PRECONDITION/PINNED, UNAVAILABLE/QUEUE_FULL: nothing
+  // changed, rooms returned. A move not started by `deadline` is dropped (hints).
+  absl::Status Start(TensorIndex index, std::vector<Room> path, copy::Priority priority,
+                     TimePoint deadline = TimePoint::max());
+
+  // The home becomes the clean copy that already lies in `tier` below: no bytes move. PINNED as
+  // Start.
+  absl::Status SwitchToClean(TensorIndex index, TierId tier);
+
+  // Frees the tensor now, or when the last pin goes. True: deferred.
+  bool Doom(TensorIndex index);
+  // Looks again at doomed tensors whose pins were in the way, at most `limit` of them.
+  void SweepDoomed(std::size_t limit);
+  // Lost tensors that belong to a tenant have nobody who would free them: doomed once whoever
+  // waited for them has been told.
+  void DoomLost();
+  bool doomed_waiting() const { return !doomed_.empty(); }
+
+  // The tensor is needed where it still is: a demotion under way is cancelled. False: not demoting.
+  bool CancelDemotion(TensorIndex index);
+  // A move under way is served at `priority` from now on.
+  void Raise(TensorIndex index, copy::Priority priority);
+  // Where the move under way ends. REQUIRES: tensor.move != 0.
+  TierId Destination(TensorIndex index) const;
+
+  // Bytes of a tier whose tensors are on their way out of it for good.
+  Bytes leaving_bytes(TierId tier) const { return leaving_[tier]; }
+  std::size_t leaving_count(TierId tier) const { return leaving_count_[tier]; }
+  const copy::Mover& mover() const { return mover_; }
+  copy::Mover& mover() { return mover_; }
+  std::size_t moves() const { return moves_.size(); }
+  // Failed copies in a row of a tier; a success resets it.
+  unsigned errors(TierId tier) const { return errors_[tier]; }
+
+ private:
+  struct Move {
+    TensorIndex tensor = kNoIndex;  // kNoIndex: detached, only extents remain to settle
+    CopyIndex source = kNoIndex;
+    CopyIndex target = kNoIndex;
+    std::vector<Room> rest;  // hops after this one
+    copy::Priority priority{};
+    copy::MoveId id = 0;  // in the mover
+    TierId from = 0;      // where the tensor rested before the first hop
+    bool down = false;
+    Bytes leaving = 0;  // counted in leaving_[from]
+  };
+
+  absl::Status SubmitHop(std::uint64_t key, Move& move, const Room& to);
+  void OnHopDone(std::uint64_t key, copy::CopyResult result);
+  void Arrive(std::uint64_t key, Move& move, const copy::CopyResult& result);
+  void Fail(std::uint64_t key, Move& move, const absl::Status& why);
+  void Rest(TensorIndex index);  // MOVING -> RESIDENT or ABSENT, by the home's tier
+  void EndMove(std::uint64_t key);
+  void Detach(std::uint64_t key);
+  void Finish(TensorIndex index);  // of a doomed tensor without pins
+  void ReturnRooms(std::vector<Room>& rooms);
+  void CountLeaving(Move& move, TensorIndex index);
+
+  const ManagerOptions& options_;
+  Tiers& tiers_;
+  TensorStore& store_;
+  SessionTable& sessions_;
+  Executor& executor_;
+  const Clock& clock_;
+  Counters& counters_;
+  std::function<void()> settled_;
+  copy::Mover mover_;
+  absl::flat_hash_map<std::uint64_t, std::unique_ptr<Move>> moves_;
+  std::uint64_t next_ = 1;
+  std::vector<Bytes> leaving_;
+  std::vector<std::size_t> leaving_count_;
+  std::vector<unsigned> errors_;
+  std::vector<TensorIndex> doomed_;
+  std::size_t sweep_at_ = 0;
+  std::vector<std::pair<TenantId, Handle>> lost_;
+};
+
+}  // namespace hmm::core
