@@ -128,7 +128,7 @@ class Pin {
   std::uint8_t tier_ = 0;
 };
 
-// A handle. Copyable, cheap; it keeps nothing alive in the daemon.
+// A handle. Copyable, cheap; it keeps nothing alive, neither in the daemon nor in this process.
 class Tensor {
  public:
   Tensor() = default;
@@ -136,7 +136,7 @@ class Tensor {
   bool valid() const { return handle_ != 0; }
   std::uint64_t handle() const { return handle_; }
   std::size_t size() const { return size_; }  // bytes, as allocated
-  // True once the daemon that held it is known to be gone.
+  // True once the daemon that held it is known to be gone, or the Client that answered it is.
   bool lost() const;
 
   // Pins without an RPC when the bytes are in a tier that is mapped. nullopt: moving, on flash, not
@@ -146,7 +146,7 @@ class Tensor {
  private:
   friend class Client;
   friend class client_internal::Attachment;
-  std::shared_ptr<client_internal::Attachment> attachment_;
+  std::weak_ptr<client_internal::Attachment> attachment_;
   std::uint64_t handle_ = 0;
   std::size_t size_ = 0;
 };

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/lib/attachment.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "client/lib/session_socket.h"
+#include "client/lib/status_convert.h"
+#include "share/memory_file.h"
+#include "share/pin.h"
+
+namespace hmm::client_internal {
+namespace {
+
+using absl::StatusCode;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kHandshake{2000};
+constexpr milliseconds kHangUpWait{100};
+constexpr milliseconds kPullTimeout{2000};  // of TryPin, which has no deadline of its own
+constexpr milliseconds kReleaseTimeout{1000};
+constexpr milliseconds kReleasePauseMin{5};
+constexpr milliseconds kReleasePauseMax{500};
+constexpr milliseconds kDrainTimeout{1000};  // of the releases owed at the end
+// Equals ManagerOptions::calls_remembered_max: past it the daemon would forget calls that we owe.
+constexpr std::size_t kCallsMax = 4096;
+constexpr std::uint32_t kTensorsMax = 1u << 28;
+
+TimePoint After(Duration wait) { return std::chrono::steady_clock::now() + wait; }
+
+absl::Status ProtocolError(std::string_view what) {
+  return Error(StatusCode::kFailedPrecondition, Reason::kProtocol,
+               absl::StrCat("the daemon ", absl::string_view(what.data(), what.size())));
+}
+
+// A mapping beyond the end of the file would be SIGBUS in the user's hands.
+absl::StatusOr<share::Mapping> MapChecked(int fd, Bytes bytes, share::Mapping::Access access) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return PosixError("fstat", errno);
+  if (bytes == 0 || info.st_size < 0 || static_cast<Bytes>(info.st_size) < bytes) {
+    return ProtocolError("gave a memory file that is shorter than it says");
+  }
+  return share::Mapping::Map(fd, bytes, access, /*dont_fork=*/true);
+}
+
+// A thread that takes none of the application's signals; not joinable when the system has none
+// left.
+template <typename Body>
+std::thread StartThread(Body body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  HMM_CHECK(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+  std::thread thread;
+  try {
+    thread = std::thread(std::move(body));
+  } catch (const std::system_error&) {
+  }
+  HMM_CHECK(pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
+  return thread;
+}
+
+}  // namespace
+
+// All that a fork child must neither use nor destroy.
+struct Attachment::Resources {
+  SessionSocket socket;
+  share::Welcome welcome;
+  std::string dir;
+  share::UniqueFd table_fd;  // until mapped
+  share::UniqueFd page_fd;   // until mapped
+  share::Mapping table;
+  share::Mapping page;
+  std::array<std::string, share::kMaxTiers> tier_names;
+  std::unique_ptr<MemoryRpc> rpc;
+  CallWindow calls{kCallsMax};
+
+  std::mutex pull_mutex;  // one segment request at a time on the socket
+  SegmentMap segments;
+
+  share::UniqueFd stop;  // eventfd: ends the watcher
+  std::thread watcher;
+  std::mutex releaser_mutex;
+  std::thread releaser;  // from the first owed release on
+};
+
+Attachment::Attachment(std::unique_ptr<Resources> resources) : resources_(std::move(resources)) {}
+
+absl::StatusOr<std::shared_ptr<Attachment>> Attachment::Attach(const AttachOptions& options,
+                                                               TimePoint deadline) {
+  // 1. Who are we: the daemon answers with everything to map.
+  auto made = std::make_unique<Resources>();
+  made->dir = options.dir;
+  HMM_ASSIGN_OR_RETURN(made->socket, SessionSocket::Connect(options.dir + "/session.sock"));
+  HMM_ASSIGN_OR_RETURN(SessionSocket::Greeting greeting,
+                       made->socket.Greet(options.device, std::min(deadline, After(kHandshake))));
+  made->welcome = greeting.welcome;
+  made->table_fd = std::move(greeting.table);
+  made->page_fd = std::move(greeting.page);
+  // 2. Map it. 3. Watch the socket.
+  std::shared_ptr<Attachment> attachment(new Attachment(std::move(made)));
+  HMM_RETURN_IF_ERROR(attachment->Map(greeting.welcome.max_tensors));
+  HMM_RETURN_IF_ERROR(attachment->Start());
+  return attachment;
+}
+
+absl::Status Attachment::Map(std::uint32_t max_tensors) {
+  Resources& r = *resources_;
+  if (max_tensors == 0 || max_tensors > kTensorsMax) return ProtocolError("has an absurd table");
+  HMM_ASSIGN_OR_RETURN(r.table, MapChecked(r.table_fd.get(), share::TableBytes(max_tensors),
+                                           share::Mapping::Access::kReadOnly));
+  HMM_ASSIGN_OR_RETURN(r.page, MapChecked(r.page_fd.get(), share::PageBytes(max_tensors),
+                                          share::Mapping::Access::kReadWrite));
+  r.table_fd.Reset();
+  r.page_fd.Reset();
+  share::TableHeader table;
+  share::PageHeader page;
+  std::memcpy(&table, r.table.data(), sizeof(table));
+  std::memcpy(&page, r.page.data(), sizeof(page));
+  if (table.magic != share::kTableMagic || page.magic != share::kPageMagic ||
+      table.abi_version != share::kAbiVersion || page.abi_version != share::kAbiVersion ||
+      table.max_tensors != max_tensors || page.max_tensors != max_tensors ||
+      table.boot_epoch != r.welcome.boot_epoch || page.boot_epoch != r.welcome.boot_epoch ||
+      page.session != r.welcome.session) {
+    return ProtocolError("gave a table or page that is not of this session");
+  }
+  table_ = share::TableSlots(static_cast<const void*>(r.table.data()));
+  words_ = share::PinWords(r.page.data());
+  max_tensors_ = max_tensors;
+  segments_ = &r.segments;
+  epoch_ = r.welcome.boot_epoch;
+  session_ = r.welcome.session;
+  for (std::size_t i = 0; i < std::min<std::size_t>(r.welcome.tier_count, share::kMaxTiers); ++i) {
+    const auto& name = r.welcome.tier_names[i];
+    r.tier_names[i].assign(name.data(), strnlen(name.data(), name.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Attachment::Start() {
+  Resources& r = *resources_;
+  r.stop = share::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!r.stop.valid()) return PosixError("eventfd", errno);
+  r.rpc = std::make_unique<MemoryRpc>(r.dir + "/hmm.sock", r.welcome.token);
+  r.watcher = StartThread([this] { Watch(); });
+  if (r.watcher.joinable()) return absl::OkStatus();
+  return Error(StatusCode::kResourceExhausted, Reason::kNoMemory, "no thread to watch the daemon");
+}
+
+Attachment::~Attachment() {
+  if (forked()) {
+    // The mappings are not here, the threads neither, and gRPC must not be entered.
+    (void)resources_.release();
+    return;
+  }
+  Resources& r = *resources_;
+  if (r.watcher.joinable()) {
+    // What calls left pinned must not stay so until the process ends: give it a moment.
+    if (!lost() && r.releaser.joinable()) r.calls.WaitUntilNoneOwed(After(kDrainTimeout));
+    r.calls.Close();
+    r.rpc->CancelReleases();
+    if (r.releaser.joinable()) r.releaser.join();
+    const std::uint64_t one = 1;
+    // The counter of an eventfd that was never written cannot overflow.
+    HMM_CHECK(::write(r.stop.get(), &one, sizeof(one)) == static_cast<ssize_t>(sizeof(one)));
+    r.watcher.join();
+  }
+}
+
+// Polls and never reads: replies on the socket belong to Pull.
+void Attachment::Watch() {
+  for (;;) {
+    std::array<pollfd, 2> entries{pollfd{resources_->socket.fd(), POLLRDHUP, 0},
+                                  pollfd{resources_->stop.get(), POLLIN, 0}};
+    if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) {
+      // Blind, so assume the worst: the client attaches anew.
+      MarkLost();
+      return;
+    }
+    if (entries[1].revents != 0) return;
+    if (entries[0].revents != 0) {
+      MarkLost();
+      return;
+    }
+  }
+}
+
+bool Attachment::ConfirmLost() {
+  if (!lost() && resources_->socket.HungUp(kHangUpWait)) MarkLost();
+  return lost();
+}
+
+std::string_view Attachment::TierName(std::uint32_t tier) const {
+  return tier < share::kMaxTiers ? std::string_view(resources_->tier_names[tier])
+                                 : std::string_view();
+}
+
+MemoryRpc& Attachment::rpc() { return *resources_->rpc; }
+CallWindow& Attachment::calls() { return resources_->calls; }
+
+void Attachment::EndPinningCall(std::uint64_t call_id, bool ok) {
+  Resources& r = *resources_;
+  r.calls.End(call_id, ok);
+  if (ok) return;
+  std::lock_guard lock(r.releaser_mutex);
+  // Should it not start now, the next call that owes a release tries again.
+  if (!r.releaser.joinable()) r.releaser = StartThread([this] { SendReleases(); });
+}
+
+// One at a time and until each succeeded; a lost attachment owes nothing, for its pins died with
+// the daemon or are reaped with the process.
+void Attachment::SendReleases() {
+  Resources& r = *resources_;
+  Duration pause = kReleasePauseMin;
+  while (const std::optional<CallWindow::Ids> owed = r.calls.WaitForOwed()) {
+    absl::Status status;
+    if (!lost()) {
+      v1::ReleaseRequest request;
+      v1::ReleaseResponse response;
+      request.set_call_id(owed->call_id);
+      request.set_oldest_live_call_id(owed->oldest_live_call_id);
+      status = r.rpc->Call(request, response, After(kReleaseTimeout));
+      if (ReasonOf(status) == Reason::kUnknownSession) MarkLost();
+    }
+    if (status.ok() || lost()) {
+      r.calls.Released(owed->call_id);
+      pause = kReleasePauseMin;
+      continue;
+    }
+    if (!r.calls.Pause(pause)) return;
+    pause = std::min<Duration>(pause * 2, kReleasePauseMax);
+  }
+}
+
+// --- pins ---------------------------------------------------------------------------------------
+
+Tensor Attachment::MakeTensor(const std::shared_ptr<Attachment>& self, std::uint64_t handle,
+                              Bytes bytes) {
+  Tensor tensor;
+  tensor.attachment_ = self;
+  tensor.handle_ = handle;
+  tensor.size_ = bytes;
+  return tensor;
+}
+
+Pin Attachment::MakePin(std::shared_ptr<Attachment> self, std::uint32_t slot, std::byte* data,
+                        const Place& place) {
+  Pin pin;
+  pin.attachment_ = std::move(self);
+  pin.data_ = data;
+  pin.size_ = place.bytes;
+  pin.slot_ = slot;
+  // By the segment, not by the state word: the location stays put under a pin, while the word may
+  // say MOVING for the moment that a move needs to find the pin and give up.
+  pin.tier_ = TierOfSegment(place.segment);
+  return pin;
+}
+
+std::optional<Pin> Attachment::TryPin(std::shared_ptr<Attachment> self, std::uint64_t handle) {
+  const Handle tensor = Handle::Unpack(handle);
+  if (self->forked() || self->lost() || tensor.slot >= self->max_tensors_) return std::nullopt;
+  const share::TableSlot& slot = self->table_[tensor.slot];
+  std::atomic<std::uint32_t>& word = self->words_[tensor.slot];
+  if (!share::TryPin(word, slot, tensor.generation)) return std::nullopt;
+  // Only now: before the pin the location may be another's.
+  const Place place{slot.segment.load(std::memory_order_relaxed),
+                    slot.offset.load(std::memory_order_relaxed),
+                    slot.bytes.load(std::memory_order_relaxed)};
+  std::byte* data = nullptr;
+  if (const SegmentMap::Segment* segment = self->segments_->Find(place.segment)) {
+    data = SegmentMap::Resolve(*segment, place.offset, place.bytes);
+  } else if (absl::StatusOr<std::byte*> reached = self->Reach(place, After(kPullTimeout));
+             reached.ok()) {
+    data = *reached;
+  }
+  if (data == nullptr) {
+    share::Unpin(word);
+    return std::nullopt;
+  }
+  return MakePin(std::move(self), tensor.slot, data, place);
+}
+
+absl::StatusOr<Pin> Attachment::Adopt(const std::shared_ptr<Attachment>& self, std::uint64_t handle,
+                                      const Place& place, TimePoint deadline) {
+  const Handle tensor = Handle::Unpack(handle);
+  if (tensor.slot >= self->max_tensors_) return ProtocolError("answered a handle beyond its table");
+  const absl::StatusOr<std::byte*> data = self->Reach(place, deadline);
+  if (!data.ok()) {
+    self->GiveBack(handle);
+    return data.status();
+  }
+  return MakePin(self, tensor.slot, *data, place);
+}
+
+void Attachment::GiveBack(std::uint64_t handle) {
+  const Handle tensor = Handle::Unpack(handle);
+  if (tensor.slot < max_tensors_) share::Unpin(words_[tensor.slot]);
+}
+
+void Attachment::Unpin(std::uint32_t slot) { share::Unpin(words_[slot]); }
+
+absl::StatusOr<std::byte*> Attachment::Reach(const Place& place, TimePoint deadline) {
+  const SegmentMap::Segment* segment = segments_->Find(place.segment);
+  if (segment == nullptr) {
+    HMM_ASSIGN_OR_RETURN(segment, Pull(place.segment, deadline));
+  }
+  std::byte* data = SegmentMap::Resolve(*segment, place.offset, place.bytes);
+  if (data == nullptr) return ProtocolError("answered a location beyond its segment");
+  return data;
+}
+
+absl::StatusOr<const SegmentMap::Segment*> Attachment::Pull(SegmentId segment, TimePoint deadline) {
+  Resources& r = *resources_;
+  std::lock_guard lock(r.pull_mutex);
+  // Another thread may have pulled it while we waited.
+  if (const SegmentMap::Segment* found = r.segments.Find(segment)) return found;
+  absl::StatusOr<SessionSocket::Grant> grant =
+      r.socket.PullSegment(segment, std::min(deadline, After(kPullTimeout)));
+  if (!grant.ok()) {
+    if (ReasonOf(grant.status()) != Reason::kNoDaemon) return grant.status();
+    MarkLost();
+    return Error(StatusCode::kAborted, Reason::kLost, "the daemon that held the bytes is gone");
+  }
+  HMM_ASSIGN_OR_RETURN(share::Mapping mapping, MapChecked(grant->fd.get(), grant->bytes,
+                                                          share::Mapping::Access::kReadWrite));
+  return r.segments.Add(segment, std::move(mapping));
+}
+
+}  // namespace hmm::client_internal

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One session with one daemon: the session socket, everything mapped through it, and the channel. A
+// client's current attachment is held by the client; each Pin holds its own, so that bytes under a
+// pin stay mapped whatever becomes of daemon and client; a Tensor holds it weakly and keeps
+// nothing.
+//
+//   attached --(hang-up seen, UNKNOWN_SESSION, another epoch)--> lost      never back: attach anew
+//
+// Any thread. Two threads of its own: a watcher that polls the socket for hang-up, and a releaser
+// that sends the releases owed (client/lib/call_window.h).
+// In a fork child nothing here may be touched; the destructor knows and leaks everything.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "base/units.h"
+#include "client/lib/call_window.h"
+#include "client/lib/fork_guard.h"
+#include "client/lib/memory_rpc.h"
+#include "client/lib/segment_map.h"
+#include "hmm/client.h"
+#include "share/layout.h"
+
+namespace hmm::client_internal {
+
+struct AttachOptions {
+  std::string dir;     // holds session.sock and hmm.sock
+  std::string device;  // HBM tier to work on; empty: the first
+};
+
+class alignas(64) Attachment {
+ public:
+  // One try. UNAVAILABLE when another may help; else what the daemon or the system refused.
+  static absl::StatusOr<std::shared_ptr<Attachment>> Attach(const AttachOptions& options,
+                                                            TimePoint deadline);
+  ~Attachment();
+  Attachment(const Attachment&) = delete;
+  Attachment& operator=(const Attachment&) = delete;
+
+  bool forked() const { return guard_.Forked(); }
+  bool lost() const { return lost_.load(std::memory_order_acquire); }
+  // Tells it that the daemon no longer knows the session.
+  void MarkLost() { lost_.store(true, std::memory_order_release); }
+  // A call failed in the transport. Waits a moment for the socket's hang-up, which tells a dead
+  // daemon from a broken connection; true when lost.
+  bool ConfirmLost();
+
+  std::uint64_t epoch() const { return epoch_; }
+  SessionId session() const { return session_; }
+  std::string_view TierName(std::uint32_t tier) const;  // empty: no such tier
+
+  MemoryRpc& rpc();
+  CallWindow& calls();
+  // After End(id, false): sees to it that the releaser runs.
+  void EndPinningCall(std::uint64_t call_id, bool ok);
+
+  // --- pins -------------------------------------------------------------------------------------
+  struct Place {
+    SegmentId segment = 0;
+    Bytes offset = 0;
+    Bytes bytes = 0;
+  };
+  static Tensor MakeTensor(const std::shared_ptr<Attachment>& self, std::uint64_t handle,
+                           Bytes bytes);
+  static std::optional<Pin> TryPin(std::shared_ptr<Attachment> self, std::uint64_t handle);
+  // Makes a Pin of a pin that the daemon gave to this session. When the bytes cannot be reached the
+  // pin is given back: ABORTED/LOST, or what pulling the segment answered.
+  static absl::StatusOr<Pin> Adopt(const std::shared_ptr<Attachment>& self, std::uint64_t handle,
+                                   const Place& place, TimePoint deadline);
+  // Takes back one pin of this session on the slot of `handle`.
+  void GiveBack(std::uint64_t handle);
+  void Unpin(std::uint32_t slot);
+
+ private:
+  struct Resources;
+
+  explicit Attachment(std::unique_ptr<Resources> resources);
+  absl::Status Map(std::uint32_t max_tensors);
+  absl::Status Start();
+  void Watch();
+  void SendReleases();
+  static Pin MakePin(std::shared_ptr<Attachment> self, std::uint32_t slot, std::byte* data,
+                     const Place& place);
+  // The address of a place, pulling its segment if it is not mapped yet.
+  absl::StatusOr<std::byte*> Reach(const Place& place, TimePoint deadline);
+  absl::StatusOr<const SegmentMap::Segment*> Pull(SegmentId segment, TimePoint deadline);
+
+  // What TryPin reads; written before the attachment is shared, except lost_.
+  ForkGuard guard_;
+  std::atomic<bool> lost_{false};
+  const share::TableSlot* table_ = nullptr;
+  std::atomic<std::uint32_t>* words_ = nullptr;
+  std::uint32_t max_tensors_ = 0;
+  const SegmentMap* segments_ = nullptr;
+
+  std::uint64_t epoch_ = 0;
+  SessionId session_ = 0;
+  std::unique_ptr<Resources> resources_;
+};
+
+}  // namespace hmm::client_internal

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pin and Tensor: the part of the client that runs without an RPC.
+#include <utility>
+
+#include "base/status.h"
+#include "client/lib/attachment.h"
+#include "client/lib/fork_guard.h"
+#include "hmm/client.h"
+
+namespace hmm {
+
+using client_internal::Attachment;
+
+Pin::Pin(Pin&& other) noexcept
+    : attachment_(std::move(other.attachment_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      slot_(other.slot_),
+      tier_(other.tier_) {}
+
+Pin& Pin::operator=(Pin&& other) noexcept {
+  if (this != &other) {
+    // The old pin goes with `old`, after the new one is in place.
+    Pin old(std::move(*this));
+    attachment_ = std::move(other.attachment_);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+    slot_ = other.slot_;
+    tier_ = other.tier_;
+  }
+  return *this;
+}
+
+Pin::~Pin() {
+  if (data_ != nullptr && !attachment_->forked()) attachment_->Unpin(slot_);
+}
+
+std::string_view Pin::tier() const {
+  return attachment_ == nullptr ? std::string_view() : attachment_->TierName(tier_);
+}
+
+absl::Status Pin::Release() {
+  if (data_ == nullptr) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kNotPinned,
+                 "the pin was given back before");
+  }
+  if (attachment_->forked()) return client_internal::ForkedError();
+  Pin dropped(std::move(*this));
+  return absl::OkStatus();
+}
+
+bool Tensor::lost() const {
+  if (handle_ == 0) return false;
+  const std::shared_ptr<Attachment> attachment = attachment_.lock();
+  return attachment == nullptr || attachment->lost();
+}
+
+std::optional<Pin> Tensor::TryPin() const {
+  std::shared_ptr<Attachment> attachment = attachment_.lock();
+  if (attachment == nullptr) return std::nullopt;
+  return Attachment::TryPin(std::move(attachment), handle_);
+}
+
+}  // namespace hmm
