@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tier/extent_allocator.h"
 
+#include <algorithm>
 #include <bit>
 #include <iterator>
 #include <limits>
@@ -16,6 +17,24 @@ absl::Status Broken(const char* rule, Range range) {
   return Error(
       absl::StatusCode::kInternal, Reason::kInternal,
       absl::StrCat("extent allocator: range {", range.offset, ", ", range.length, "} ", rule));
+}
+
+// In order of offsets, overlapping and adjacent ones made one, empty and wrapping ones left out.
+std::vector<Range> Merged(std::vector<Range> ranges) {
+  std::erase_if(ranges, [](const Range& range) {
+    return range.length == 0 || range.length > std::numeric_limits<Bytes>::max() - range.offset;
+  });
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.offset < b.offset; });
+  std::vector<Range> merged;
+  for (const Range& range : ranges) {
+    if (merged.empty() || merged.back().end() < range.offset) {
+      merged.push_back(range);
+    } else {
+      merged.back().length = std::max(merged.back().end(), range.end()) - merged.back().offset;
+    }
+  }
+  return merged;
 }
 
 }  // namespace
@@ -76,6 +95,59 @@ std::optional<Range> ExtentAllocator::FreeRangeAt(Bytes offset) const {
   const Range range{at->first, at->second};
   if (offset >= range.end()) return std::nullopt;
   return range;
+}
+
+std::optional<Range> ExtentAllocator::EmptiestWindow(Bytes length, Bytes limit,
+                                                     const std::vector<Range>& skip) const {
+  if (length == 0 || length > limit) return std::nullopt;
+  // As a window slides, its free bytes change slope only where one of its ends meets an edge of a
+  // free range, and it is stopped only by edges of what is skipped: the best one touches an edge.
+  std::vector<Bytes> starts = {0, limit - length};
+  auto add = [&](Bytes edge) {
+    if (edge <= limit - length) starts.push_back(edge);
+    if (edge >= length && edge <= limit) starts.push_back(edge - length);
+  };
+  std::vector<Range> free;
+  std::vector<Bytes> free_before;  // sum of the ranges before each one
+  Bytes sum = 0;
+  VisitFree([&](Range range) {
+    add(range.offset);
+    add(range.end());
+    free.push_back(range);
+    free_before.push_back(sum);
+    sum += range.length;
+  });
+  for (const Range& range : skip) {
+    if (range.length > std::numeric_limits<Bytes>::max() - range.offset) continue;
+    add(RoundDown(range.offset, granularity_));
+    if (range.end() <= limit) add(RoundUp(range.end(), granularity_));
+  }
+  std::sort(starts.begin(), starts.end());
+  starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+
+  // Free bytes below `at`.
+  auto free_below = [&](Bytes at) -> Bytes {
+    const auto it = std::upper_bound(free.begin(), free.end(), at,
+                                     [](Bytes value, Range range) { return value < range.offset; });
+    if (it == free.begin()) return 0;
+    const auto index = static_cast<std::size_t>(it - free.begin()) - 1;
+    return free_before[index] + std::min(at - free[index].offset, free[index].length);
+  };
+  const auto blocked = Merged(skip);
+  auto overlaps = [&](Bytes start) {
+    const auto it = std::lower_bound(blocked.begin(), blocked.end(), start,
+                                     [](Range range, Bytes value) { return range.end() <= value; });
+    return it != blocked.end() && it->offset < start + length;
+  };
+  std::optional<Range> best;
+  Bytes best_used = 0;
+  for (const Bytes start : starts) {
+    const Bytes used = length - (free_below(start + length) - free_below(start));
+    if (used == 0 || (best.has_value() && used >= best_used) || overlaps(start)) continue;
+    best = Range{start, length};
+    best_used = used;
+  }
+  return best;
 }
 
 absl::Status ExtentAllocator::Validate() const {

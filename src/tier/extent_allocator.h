@@ -16,6 +16,7 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
@@ -52,6 +53,11 @@ class ExtentAllocator {
 
   // The free range that contains `offset`, if any.
   std::optional<Range> FreeRangeAt(Bytes offset) const;
+
+  // The range of `length` within [0, limit) that overlaps none of `skip` and has the least bytes in
+  // use, but some: where to make room when all that is free is in pieces. The lowest among equals.
+  std::optional<Range> EmptiestWindow(Bytes length, Bytes limit,
+                                      const std::vector<Range>& skip) const;
 
   // Calls `visit(range)` for each free range of at least `length`, tightest first, until it returns
   // false. The allocator must not be changed meanwhile.

@@ -15,12 +15,12 @@ namespace hmm::tier {
 
 struct Machine {
   Bytes memory_total = 0;
-  Bytes memory_available = 0;      // min(MemAvailable, room left in the cgroups above us)
-  Bytes cgroup_limit = 0;          // 0: none
+  Bytes memory_available = 0;  // min(MemAvailable, room left in the cgroups above us)
+  Bytes cgroup_limit = 0;      // 0: none
   Bytes page_size = 4096;
-  Bytes huge_page_size = 0;        // 0: none reserved
-  Bytes huge_pages_free = 0;       // bytes
-  bool shmem_thp = false;          // shmem_enabled is always, within_size, advise or force
+  Bytes huge_page_size = 0;   // 0: none reserved
+  Bytes huge_pages_free = 0;  // bytes
+  bool shmem_thp = false;     // shmem_enabled is always, within_size, advise or force
   int numa_nodes = 1;
   unsigned cpus = 1;
 };
@@ -32,7 +32,8 @@ absl::StatusOr<Machine> DetectMachine(const std::string& root = "/");
 absl::StatusOr<Bytes> DiskFree(const std::string& directory);
 
 // RESOURCE_EXHAUSTED/NO_MEMORY when committing `bytes` more would leave less than `headroom` of
-// MemAvailable or of the room in the cgroup: past a cgroup limit the kernel kills instead of failing.
+// MemAvailable or of the room in the cgroup: past a cgroup limit the kernel kills instead of
+// failing.
 absl::Status MayCommit(Bytes bytes, Bytes headroom, const std::string& root = "/");
 
 }  // namespace hmm::tier

@@ -7,6 +7,24 @@
 
 namespace hmm::tier {
 
+absl::Status CheckTierOptions(const TierOptions& options) {
+  auto refuse = [&](const char* why) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                 absl::StrCat("tier \"", options.name, "\": ", why));
+  };
+  constexpr std::size_t kNameMax = 15;
+  const bool spelled =
+      options.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+  if (options.name.empty() || options.name.size() > kNameMax || !spelled) {
+    return refuse("a name has 1 to 15 characters of a-z, 0-9 and _");
+  }
+  // Written so that a NaN fails.
+  if (!(options.low > 0 && options.low < options.high && options.high <= 1)) {
+    return refuse("watermarks must be 0 < low < high <= 1");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Extent> Tier::Allocate(TenantId tenant, Bytes bytes, ByteState state) {
   HMM_CHECK(state == ByteState::kCreating || state == ByteState::kMoving ||
             state == ByteState::kReserved);
@@ -22,11 +40,21 @@ absl::StatusOr<Extent> Tier::Allocate(TenantId tenant, Bytes bytes, ByteState st
   }
   HMM_ASSIGN_OR_RETURN(Extent extent, DoAllocate(tenant, LengthFor(bytes)));
   ledger_.Transfer(ByteState::kCommittedFree, state, extent.length);
+  tenant_bytes_[tenant] += extent.length;
   return extent;
 }
 
+Bytes Tier::TenantBytes(TenantId tenant) const {
+  const auto it = tenant_bytes_.find(tenant);
+  return it == tenant_bytes_.end() ? 0 : it->second;
+}
+
 void Tier::Free(TenantId tenant, const Extent& extent, ByteState state) {
+  const auto held = tenant_bytes_.find(tenant);
+  HMM_CHECK(held != tenant_bytes_.end() && held->second >= extent.length);
   ledger_.Transfer(state, ByteState::kCommittedFree, extent.length);
+  held->second -= extent.length;
+  if (held->second == 0) tenant_bytes_.erase(held);
   DoFree(tenant, extent);
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
@@ -57,6 +58,8 @@ struct TierOptions {
   double low = 0.80;      // used/capacity that stops it
   Bytes reserve = 0;      // kept free for demand SwapIns and exchanges
 };
+// INVALID_ARGUMENT/BAD_CONFIG for a name or marks no tier can have. Backends check the capacity.
+absl::Status CheckTierOptions(const TierOptions& options);
 
 class Tier {
  public:
@@ -72,12 +75,16 @@ class Tier {
   TierKind kind() const { return options_.kind; }
   const Ledger& ledger() const { return ledger_; }
   Bytes capacity() const { return ledger_.capacity(); }
+  // Sum of the extents this tenant holds, in whatever state.
+  Bytes TenantBytes(TenantId tenant) const;
 
   // Clients map extents of this tier and use them in place.
   virtual bool mappable() const = 0;
   virtual std::string_view backend() const = 0;  // "host" | "file" | "fake"
   // What a person should know of how it is backed ("4 KiB pages", "buffered I/O"); may be empty.
   virtual std::string note() const { return {}; }
+  // Works, but not as configured; note() says how (TierState::kDegraded).
+  virtual bool degraded() const { return false; }
 
   // Room for `bytes` of `tenant`, accounted as `state` (kCreating, kMoving or kReserved), backed by
   // real memory or file blocks before it returns. Errors:
@@ -96,7 +103,7 @@ class Tier {
     ledger_.Transfer(from, to, extent.length);
   }
 
-  // Length that Allocate would set aside for `bytes`.
+  // Length that Allocate would set aside for `bytes`; never wraps, whatever a client asks for.
   virtual Bytes LengthFor(Bytes bytes) const = 0;
 
   // Daemon's address of the extent's first byte; nullptr where !mappable(). Stable while the extent
@@ -134,7 +141,8 @@ class Tier {
   // All of a tenant's memory goes back to the system. REQUIRES: no extents of it remain.
   virtual void ForgetTenant(TenantId tenant) = 0;
 
-  // The medium's self check (allocator, chunk counts against the ledger). For debug builds and tests.
+  // The medium's self check (allocator, chunk counts against the ledger). For debug builds and
+  // tests.
   virtual absl::Status Validate() const = 0;
 
  protected:
@@ -143,10 +151,16 @@ class Tier {
   virtual absl::StatusOr<Extent> DoAllocate(TenantId tenant, Bytes length) = 0;
   virtual void DoFree(TenantId tenant, const Extent& extent) = 0;
   Ledger& mutable_ledger() { return ledger_; }
+  // RoundUp that stops at the largest multiple of `unit` instead of wrapping to 0.
+  static Bytes RoundUpSaturated(Bytes bytes, Bytes unit) {
+    const Bytes largest = RoundDown(~Bytes{0}, unit);
+    return bytes > largest ? largest : RoundUp(bytes, unit);
+  }
 
  private:
   TierOptions options_;
   Ledger ledger_;
+  absl::flat_hash_map<TenantId, Bytes> tenant_bytes_;  // no zeros
 };
 
 }  // namespace hmm::tier

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A tier whose bytes lie on the heap: mappable (then Address gives them) or not (then only
+// ByteStore does, as FakeCopier expects). Any Allocate can be told to fail. All is committed from
+// the start, and all tenants share one segment.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "support/byte_store.h"
+#include "tier/extent_allocator.h"
+#include "tier/tier.h"
+
+namespace hmm::testing {
+
+struct FakeTierOptions {
+  tier::TierOptions tier;
+  TierId id = 0;
+  bool mappable = true;
+  Bytes unit = 64;  // of lengths and offsets; a power of two
+};
+
+class FakeTier final : public tier::Tier, public ByteStore {
+ public:
+  explicit FakeTier(FakeTierOptions options)
+      : Tier(options.tier, RoundDown(options.tier.capacity, options.unit)),
+        segment_((static_cast<SegmentId>(options.id) << 16) | 1),
+        mappable_(options.mappable),
+        unit_(options.unit),
+        extents_(options.unit),
+        bytes_(static_cast<std::byte*>(std::aligned_alloc(4096, RoundUp(capacity(), 4096)))) {
+    HMM_CHECK(capacity() > 0 && bytes_ != nullptr);
+    extents_.AddFree({0, capacity()});
+    mutable_ledger().Transfer(tier::ByteState::kFree, tier::ByteState::kCommittedFree, capacity());
+  }
+
+  // The nth Allocate from now (1: the next) that gets as far as the medium fails with `status`.
+  void FailAllocate(std::size_t nth, absl::Status status) {
+    fail_in_ = nth;
+    failure_ = std::move(status);
+  }
+
+  bool mappable() const override { return mappable_; }
+  std::string_view backend() const override { return "fake"; }
+  Bytes LengthFor(Bytes bytes) const override { return RoundUpSaturated(bytes, unit_); }
+  std::byte* Address(const tier::Extent& extent) const override {
+    return mappable_ ? At(extent) : nullptr;
+  }
+  std::byte* BytesAt(const tier::Extent& extent) override { return At(extent); }
+  absl::StatusOr<tier::SegmentInfo> Segment(SegmentId segment) const override {
+    if (!mappable_ || segment != segment_) {
+      return Error(absl::StatusCode::kNotFound, Reason::kNotFound, "no such segment");
+    }
+    return tier::SegmentInfo{0, -1, capacity()};
+  }
+  Bytes Trim(Bytes) override { return 0; }
+  std::optional<Window> EmptiestWindow(Bytes bytes,
+                                       const std::vector<Window>& skip) const override {
+    if (bytes == 0 || bytes > capacity()) return std::nullopt;
+    std::vector<tier::Range> skipped;
+    for (const Window& window : skip) {
+      if (window.segment == segment_) skipped.push_back({window.offset, window.length});
+    }
+    const auto range = extents_.EmptiestWindow(LengthFor(bytes), capacity(), skipped);
+    if (!range.has_value()) return std::nullopt;
+    return Window{segment_, range->offset, range->length};
+  }
+  std::vector<Excess> Audit() override { return {}; }
+  void ForgetTenant(TenantId tenant) override { HMM_CHECK(TenantBytes(tenant) == 0); }
+  absl::Status Validate() const override {
+    HMM_RETURN_IF_ERROR(extents_.Validate());
+    if (extents_.free_bytes() != ledger()[tier::ByteState::kCommittedFree] || !ledger().Sums()) {
+      return Error(absl::StatusCode::kInternal, Reason::kInternal,
+                   "the allocator and the ledger differ");
+    }
+    return absl::OkStatus();
+  }
+
+ protected:
+  absl::StatusOr<tier::Extent> DoAllocate(TenantId, Bytes length) override {
+    if (fail_in_ > 0 && --fail_in_ == 0) return failure_;
+    const std::optional<tier::Range> range = extents_.Allocate(length);
+    if (!range.has_value()) {
+      return Error(absl::StatusCode::kResourceExhausted, Reason::kFull, "no room now");
+    }
+    return tier::Extent{segment_, range->offset, range->length};
+  }
+  void DoFree(TenantId, const tier::Extent& extent) override {
+    (void)extents_.AddFree({extent.offset, extent.length});  // Validate reports a second free
+  }
+
+ private:
+  struct FreeDeleter {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+
+  std::byte* At(const tier::Extent& extent) const {
+    HMM_CHECK(extent.segment == segment_ && extent.length <= capacity() &&
+              extent.offset <= capacity() - extent.length);
+    return bytes_.get() + extent.offset;
+  }
+
+  const SegmentId segment_;
+  const bool mappable_;
+  const Bytes unit_;
+  tier::ExtentAllocator extents_;
+  std::unique_ptr<std::byte[], FreeDeleter> bytes_;
+  std::size_t fail_in_ = 0;  // 0: none
+  absl::Status failure_;
+};
+
+}  // namespace hmm::testing
