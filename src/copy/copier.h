@@ -26,10 +26,10 @@ struct CopyJob {
 };
 
 struct CopyResult {
-  absl::Status status;          // DATA_LOSS/CHECKSUM on a mismatch, DATA_LOSS/IO on a failed read,
-                                // errno's words otherwise
-  std::uint64_t checksum = 0;   // XXH3-64 of the bytes; set when the target is not mappable
-  Duration elapsed{};           // of the copy itself
+  absl::Status status;         // DATA_LOSS/CHECKSUM on a mismatch, DATA_LOSS/IO on a failed read,
+                               // errno's words otherwise
+  std::uint64_t checksum = 0;  // XXH3-64 of the bytes; set when the target is not mappable
+  Duration elapsed{};          // of the copy itself
 };
 
 using CopyDone = absl::AnyInvocable<void(CopyResult) &&>;
@@ -37,8 +37,8 @@ using CopyDone = absl::AnyInvocable<void(CopyResult) &&>;
 class Copier {
  public:
   virtual ~Copier() = default;
-  // Starts the copy. `done` runs exactly once, on the executor, never from inside Submit; until then
-  // both extents belong to the copier.
+  // Starts the copy. `done` runs exactly once, on the executor, never from inside Submit; until
+  // then both extents belong to the copier.
   virtual void Submit(const CopyJob& job, CopyDone done) = 0;
 };
 

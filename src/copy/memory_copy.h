@@ -7,9 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "base/units.h"
+
+struct XXH3_state_s;  // libxxhash's
 
 namespace hmm::copy {
 
@@ -26,5 +29,20 @@ bool CopyMemoryBy(CopyKernel kernel, std::byte* to, const std::byte* from, Bytes
 
 // XXH3-64, with the widest vectors this CPU has.
 std::uint64_t Checksum(const std::byte* data, Bytes bytes);
+
+// The same over bytes that come in pieces, so that each is hashed while it still lies in the cache.
+// One thread at a time.
+class PiecewiseChecksum {
+ public:
+  PiecewiseChecksum();
+  void Add(const std::byte* data, Bytes bytes);
+  std::uint64_t Digest() const;  // of all pieces so far; more may follow
+
+ private:
+  struct Deleter {
+    void operator()(XXH3_state_s* state) const;
+  };
+  std::unique_ptr<XXH3_state_s, Deleter> state_;
+};
 
 }  // namespace hmm::copy
