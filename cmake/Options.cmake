@@ -26,7 +26,9 @@ if(HMM_SANITIZE)
   add_compile_options(-fsanitize=${HMM_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${HMM_SANITIZE})
   # TSan does not know stand-alone fences. Asio's order no memory that its mutexes do not.
-  add_compile_definitions($<$<STREQUAL:${HMM_SANITIZE},thread>:BOOST_ASIO_DISABLE_FENCED_BLOCK>)
+  if(HMM_SANITIZE STREQUAL "thread")
+    add_compile_definitions(BOOST_ASIO_DISABLE_FENCED_BLOCK)
+  endif()
 endif()
 
 set(HMM_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Werror)
