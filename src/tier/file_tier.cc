@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -119,12 +120,18 @@ absl::Status FileTier::Validate() const {
 }
 
 absl::Status Preallocate(int fd, const std::string& path, Bytes capacity) {
+  const std::string what = absl::StrCat("preallocating ", capacity, " bytes of ", path);
+  // Asked first: fallocate would fill the disk before it finds that there is not enough.
+  struct statvfs info {};
+  if (fstatvfs(fd, &info) != 0) return PosixError(absl::StrCat("statvfs ", path), errno);
+  if (capacity / info.f_frsize >= info.f_bavail) return PosixError(what, ENOSPC);
   int result = 0;
   do {
     result = fallocate(fd, 0, 0, static_cast<off_t>(capacity));
   } while (result != 0 && errno == EINTR);
   if (result == 0) return absl::OkStatus();
-  return PosixError(absl::StrCat("preallocating ", capacity, " bytes of ", path), errno);
+  // A file longer than the file system allows is a lack of room as well.
+  return PosixError(what, errno == EFBIG ? ENOSPC : errno);
 }
 
 // Opens an empty private file. O_DIRECT is set on it only if the file system takes the flag.

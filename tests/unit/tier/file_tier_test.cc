@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is a file tier's own; what every tier does is in tests/conformance.
+#include "tier/file_tier.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/status.h"
+#include "share/memory_file.h"
+#include "support/catch.h"
+#include "support/temp_dir.h"
+
+namespace hmm::tier {
+namespace {
+
+using testing::TempDir;
+
+FileTierOptions Options(const TempDir& dir, Bytes capacity = 1 * kMiB) {
+  FileTierOptions options;
+  options.tier.name = "flash0";
+  options.tier.kind = TierKind::kFlash;
+  options.tier.capacity = capacity;
+  options.path = dir.File("flash0");
+  return options;
+}
+
+std::unique_ptr<Tier> Make(FileTierOptions options) {
+  auto tier = CreateFileTier(std::move(options));
+  INFO(tier.status());
+  REQUIRE(tier.ok());
+  return *std::move(tier);
+}
+
+struct stat StatOf(const std::string& path) {
+  struct stat info {};
+  REQUIRE(stat(path.c_str(), &info) == 0);
+  return info;
+}
+
+TEST_CASE("the file is private, preallocated, and emptied at each start") {
+  const TempDir dir;
+  dir.Write("flash0", std::string(3 << 20, 'x'));
+  REQUIRE(chmod(dir.File("flash0").c_str(), 0666) == 0);
+  {
+    const auto tier = Make(Options(dir));
+    const struct stat info = StatOf(dir.File("flash0"));
+    CHECK((info.st_mode & 07777) == 0600);
+    CHECK(info.st_size == 1 << 20);
+    CHECK(info.st_blocks * 512 >= 1 << 20);
+    CHECK((fcntl(tier->fd(), F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK(tier->ledger()[ByteState::kCommittedFree] == 1 * kMiB);
+    CHECK(tier->ledger()[ByteState::kFree] == 0);
+    char old[16] = {};
+    const share::UniqueFd buffered(open(dir.File("flash0").c_str(), O_RDONLY | O_CLOEXEC));
+    REQUIRE(pread(buffered.get(), old, sizeof old, 64 << 10) == sizeof old);
+    CHECK(old[0] == 0);
+  }
+  CHECK(std::filesystem::exists(dir.File("flash0")));
+}
+
+TEST_CASE("O_DIRECT is on exactly when it was proved") {
+  const TempDir dir;
+  const auto tier = Make(Options(dir));
+  CHECK(((fcntl(tier->fd(), F_GETFL) & O_DIRECT) != 0) == !tier->degraded());
+  CHECK((tier->note() == "O_DIRECT") == !tier->degraded());
+}
+
+TEST_CASE("a file system that breaks O_DIRECT gets buffered I/O, and the tier says so") {
+  const TempDir dir;
+  FileTierOptions options = Options(dir);
+  Bytes asked = 0;
+  options.probe = [&](int fd, Bytes alignment) {
+    CHECK(fd >= 0);
+    asked = alignment;
+    return Error(absl::StatusCode::kDataLoss, Reason::kIo, "it lied");
+  };
+  const auto tier = Make(std::move(options));
+  CHECK(asked == 4096);
+  CHECK(tier->degraded());
+  CHECK(tier->note() == "degraded: buffered I/O (it lied)");
+  CHECK((fcntl(tier->fd(), F_GETFL) & O_DIRECT) == 0);
+  CHECK(pwrite(tier->fd(), "unaligned", 9, 3) == 9);
+}
+
+TEST_CASE("the probe refuses what cannot be written, read or is not direct") {
+  const TempDir dir;
+  dir.Write("plain", "");
+  const share::UniqueFd buffered(open(dir.File("plain").c_str(), O_RDWR | O_CLOEXEC));
+  CHECK(ProbeDirectIo(buffered.get(), 4096).code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(!ProbeDirectIo(-1, 4096).ok());
+  for (const int access : {O_RDONLY, O_WRONLY}) {
+    const share::UniqueFd half(open(dir.File("plain").c_str(), access | O_DIRECT | O_CLOEXEC));
+    if (half.valid()) CHECK(!ProbeDirectIo(half.get(), 4096).ok());
+  }
+}
+
+TEST_CASE("a capacity the file system cannot hold is refused and leaves nothing behind") {
+  const TempDir dir;
+  const auto tier = CreateFileTier(Options(dir, Bytes{1} << 50));
+  CHECK(tier.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK(!std::filesystem::exists(dir.File("flash0")));
+}
+
+TEST_CASE("a path that is no regular file of ours is refused") {
+  const TempDir dir;
+  FileTierOptions missing = Options(dir);
+  missing.path = dir.File("no/such/folder");
+  CHECK(CreateFileTier(std::move(missing)).status().code() == absl::StatusCode::kNotFound);
+  dir.Write("target", "precious");
+  REQUIRE(symlink(dir.File("target").c_str(), dir.File("flash0").c_str()) == 0);
+  CHECK(!CreateFileTier(Options(dir)).ok());
+  CHECK(StatOf(dir.File("target")).st_size == 8);
+  FileTierOptions folder = Options(dir);
+  folder.path = dir.path();
+  CHECK(!CreateFileTier(std::move(folder)).ok());
+}
+
+TEST_CASE("lengths and offsets keep the alignment") {
+  const TempDir dir;
+  FileTierOptions options = Options(dir, 1 * kMiB + 5);
+  options.alignment = 16 * kKiB;
+  const auto tier = Make(std::move(options));
+  CHECK(tier->capacity() == 1 * kMiB);
+  for (int i = 0; i < 3; ++i) {
+    const auto extent = tier->Allocate(1, 100, ByteState::kMoving);
+    REQUIRE(extent.ok());
+    CHECK(extent->length == 16 * kKiB);
+    CHECK(extent->offset % (16 * kKiB) == 0);
+  }
+}
+
+TEST_CASE("options that contradict themselves are refused") {
+  const TempDir dir;
+  auto refused = [&](auto change) {
+    FileTierOptions options = Options(dir);
+    change(options);
+    const auto tier = CreateFileTier(std::move(options));
+    return ReasonOf(tier.status()) == Reason::kBadConfig;
+  };
+  CHECK(refused([](FileTierOptions& o) { o.tier.name = "flash/0"; }));
+  CHECK(refused([](FileTierOptions& o) { o.tier.capacity = 100; }));
+  CHECK(refused([](FileTierOptions& o) { o.tier.capacity = ~Bytes{0}; }));
+  CHECK(refused([](FileTierOptions& o) { o.tier.reserve = 1 * kMiB; }));
+  CHECK(refused([](FileTierOptions& o) { o.alignment = 0; }));
+  CHECK(refused([](FileTierOptions& o) { o.alignment = 256; }));
+  CHECK(refused([](FileTierOptions& o) { o.alignment = 4097; }));
+  CHECK(refused([](FileTierOptions& o) { o.alignment = 2 * kMiB; }));
+  CHECK(!std::filesystem::exists(dir.File("flash0")));
+}
+
+}  // namespace
+}  // namespace hmm::tier
