@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "daemon/config_keys.h"
+#include "daemon/text.h"
+
+namespace hmm::daemon {
+namespace {
+
+struct Place {
+  const std::string& file;
+  std::size_t line;
+  std::string key;
+};
+
+absl::Status Refuse(const Place& at, std::string_view what) {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+               Cat(at.file, ":", at.line, ": ", at.key, ": ", what));
+}
+
+// --- names
+// ----------------------------------------------------------------------------------------
+
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// " ; did you mean 'high'?" names the nearest; with nothing near, all of them.
+std::string Suggest(std::string_view given, const std::vector<std::string_view>& known) {
+  std::string_view nearest;
+  std::size_t best = std::numeric_limits<std::size_t>::max();
+  for (const std::string_view name : known) {
+    const std::size_t distance = EditDistance(given, name);
+    if (distance < best) {
+      best = distance;
+      nearest = name;
+    }
+  }
+  const std::size_t near = std::max<std::size_t>(2, given.size() / 2);
+  if (best <= near) return Cat("; did you mean '", nearest, "'?");
+  return Cat("; nearest is '", nearest, "', known are ",
+             absl::StrJoin(known, ", ",
+                           [](std::string* out, std::string_view name) { out->append(name); }));
+}
+
+// --- values
+// ---------------------------------------------------------------------------------------
+
+std::size_t LineOf(const toml::node& node) { return node.source().begin.line; }
+
+absl::StatusOr<Bytes> SizeOf(const Place& at, std::string_view text) {
+  absl::StatusOr<Bytes> bytes = ParseBytes(text);
+  if (bytes.ok()) return bytes;
+  // "64MB": the decimal unit is the usual mistake, so say exactly what to write.
+  constexpr std::string_view kDecimal = "KMGT";
+  const std::string_view digits = ToStd(absl::StripAsciiWhitespace(ToAbsl(text)));
+  if (digits.size() > 2 && digits.ends_with('B') &&
+      kDecimal.find(digits[digits.size() - 2]) != std::string_view::npos) {
+    return Refuse(at, Cat("'", text, "': sizes are base 1024; write \"",
+                          digits.substr(0, digits.size() - 1), "iB\""));
+  }
+  return Refuse(at, MessageOf(bytes.status()));
+}
+
+absl::StatusOr<Share> ShareOf(const Place& at, const toml::node& node) {
+  const std::string wants = Expected(KeyType::kShare, "");
+  if (const auto number = node.value<double>(); number.has_value() && node.is_number()) {
+    if (node.is_floating_point() && *number > 0 && *number <= 1) {
+      return Refuse(at, Cat(*number, " is a ratio; write \"", *number * 100, "%\""));
+    }
+    return Refuse(at, Cat(*number, " has no unit; write ", wants));
+  }
+  const auto text = node.value<std::string>();
+  if (!text.has_value()) return Refuse(at, Cat("write ", wants));
+  if (!text->ends_with('%')) {
+    HMM_ASSIGN_OR_RETURN(const Bytes bytes, SizeOf(at, *text));
+    return Share{.bytes = bytes};
+  }
+  double percent = 0;
+  if (!absl::SimpleAtod(text->substr(0, text->size() - 1), &percent) || !(percent > 0) ||
+      percent > 100) {
+    return Refuse(at, Cat("'", *text, "' is no percentage above 0, at most 100; write ", wants));
+  }
+  return Share{.ratio = percent / 100};
+}
+
+absl::StatusOr<double> RatioOf(const Place& at, const toml::node& node) {
+  const auto number = node.value<double>();
+  if (!number.has_value() || !node.is_number()) {
+    double percent = 0;
+    std::string text = node.value<std::string>().value_or("");
+    if (text.ends_with('%') && absl::SimpleAtod(text.substr(0, text.size() - 1), &percent)) {
+      return Refuse(at, Cat("'", text, "' is a percentage; write ", percent / 100));
+    }
+    return Refuse(at, Cat("write ", Expected(KeyType::kRatio, "")));
+  }
+  if (*number > 1 && *number <= 100) {
+    return Refuse(at, Cat(*number, " looks like a percentage; write ", *number / 100));
+  }
+  if (!(*number > 0 && *number <= 1)) {
+    return Refuse(at, Cat(*number, " is not ", Expected(KeyType::kRatio, "")));
+  }
+  return *number;
+}
+
+absl::StatusOr<Duration> TimeOf(const Place& at, const toml::node& node) {
+  struct Unit {
+    std::string_view suffix;
+    Duration unit;
+  };
+  using namespace std::chrono;
+  constexpr Unit kUnits[] = {{"us", microseconds(1)}, {"ms", milliseconds(1)}, {"s", seconds(1)}};
+  const std::string text = node.value<std::string>().value_or("");
+  for (const Unit& unit : kUnits) {
+    if (!text.ends_with(unit.suffix)) continue;
+    std::uint32_t count = 0;
+    std::string_view digits(text);
+    digits.remove_suffix(unit.suffix.size());
+    if (absl::SimpleAtoi(ToAbsl(digits), &count) && count > 0) return count * unit.unit;
+  }
+  return Refuse(at, Cat("write ", Expected(KeyType::kTime, ""), ", above 0"));
+}
+
+absl::StatusOr<std::int64_t> WholeOf(const Place& at, const toml::node& node,
+                                     std::string_view accepts) {
+  const std::vector<std::string> range = absl::StrSplit(ToAbsl(accepts), "..");
+  HMM_CHECK(range.size() == 2);
+  // The largest bound is beyond int64: then TOML's own range is the bound.
+  std::int64_t least = 0;
+  std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  HMM_CHECK(absl::SimpleAtoi(range[0], &least));
+  if (std::int64_t bound = 0; absl::SimpleAtoi(range[1], &bound)) most = bound;
+  const auto number = node.is_integer() ? node.value<std::int64_t>() : std::nullopt;
+  if (!number.has_value() || *number < least || *number > most) {
+    return Refuse(at, Cat("write ", Expected(KeyType::kCount, accepts)));
+  }
+  return *number;
+}
+
+absl::StatusOr<std::string> TextOf(const Place& at, KeyType type, std::string_view accepts,
+                                   const toml::node& node) {
+  const auto text = node.value<std::string>();
+  const std::string wants = Cat("write ", Expected(type, accepts));
+  if (!text.has_value() || !node.is_string() || text->empty()) return Refuse(at, wants);
+  if (type == KeyType::kChoice) {
+    const std::vector<std::string> choices = absl::StrSplit(ToAbsl(accepts), '|');
+    if (std::find(choices.begin(), choices.end(), *text) == choices.end()) {
+      return Refuse(at, Cat("'", *text, "' is none of them; ", wants));
+    }
+  }
+  return *text;
+}
+
+// Stores the value of one key.
+absl::Status Store(const Place& at, KeyType type, std::string_view accepts, const Slot& slot,
+                   const toml::node& node) {
+  switch (type) {
+    case KeyType::kText:
+    case KeyType::kPath:
+    case KeyType::kChoice: {
+      HMM_ASSIGN_OR_RETURN(*std::get<std::string*>(slot), TextOf(at, type, accepts, node));
+      return absl::OkStatus();
+    }
+    case KeyType::kFlag: {
+      if (!node.is_boolean()) return Refuse(at, "write true or false");
+      *std::get<bool*>(slot) = *node.value<bool>();
+      return absl::OkStatus();
+    }
+    case KeyType::kCount:
+    case KeyType::kInteger: {
+      HMM_ASSIGN_OR_RETURN(const std::int64_t value, WholeOf(at, node, accepts));
+      if (auto* const* narrow = std::get_if<std::uint32_t*>(&slot)) {
+        **narrow = static_cast<std::uint32_t>(value);
+      } else if (auto* const* wide = std::get_if<std::uint64_t*>(&slot)) {
+        **wide = static_cast<std::uint64_t>(value);
+      } else {
+        *std::get<std::int64_t*>(slot) = value;
+      }
+      return absl::OkStatus();
+    }
+    case KeyType::kMode: {
+      const std::string text = node.value<std::string>().value_or("");
+      const bool octal = node.is_string() && text.size() == 4 && text[0] == '0' &&
+                         text.find_first_not_of("01234567") == std::string::npos;
+      if (!octal) return Refuse(at, Cat("write ", Expected(type, "")));
+      *std::get<std::uint64_t*>(slot) = std::stoul(text, nullptr, 8);
+      return absl::OkStatus();
+    }
+    case KeyType::kRatio: {
+      HMM_ASSIGN_OR_RETURN(*std::get<double*>(slot), RatioOf(at, node));
+      return absl::OkStatus();
+    }
+    case KeyType::kSize: {
+      if (!node.is_string()) return Refuse(at, Cat("write ", Expected(type, "")));
+      HMM_ASSIGN_OR_RETURN(const Bytes bytes, SizeOf(at, *node.value<std::string>()));
+      if (bytes == 0) return Refuse(at, "0 is no size here");
+      *std::get<std::uint64_t*>(slot) = bytes;
+      return absl::OkStatus();
+    }
+    case KeyType::kShare: {
+      HMM_ASSIGN_OR_RETURN(*std::get<Share*>(slot), ShareOf(at, node));
+      return absl::OkStatus();
+    }
+    case KeyType::kTime: {
+      HMM_ASSIGN_OR_RETURN(*std::get<Duration*>(slot), TimeOf(at, node));
+      return absl::OkStatus();
+    }
+  }
+  return absl::OkStatus();
+}
+
+// --- sections
+// -------------------------------------------------------------------------------------
+
+template <typename Owner>
+absl::Status ReadSection(const std::string& file, std::string_view section, std::string_view shown,
+                         std::span<const Key<Owner>> keys, const toml::table& table, Owner& owner) {
+  for (const auto& [given, node] : table) {
+    const Key<Owner>* found = nullptr;
+    std::vector<std::string_view> known;
+    for (const Key<Owner>& key : keys) {
+      if (key.section != section) continue;
+      known.push_back(key.name);
+      if (key.name == given.str()) found = &key;
+    }
+    const Place at{file, given.source().begin.line, Cat(shown, ".", given.str())};
+    if (found == nullptr) {
+      return Refuse(at, Cat("unknown key", Suggest(given.str(), known)));
+    }
+    HMM_RETURN_IF_ERROR(Store(at, found->type, found->accepts, found->slot(owner), node));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadTiers(const std::string& file, const toml::node& node, Config& config) {
+  const toml::array* const array = node.as_array();
+  const Place at{file, LineOf(node), "tier"};
+  if (array == nullptr) return Refuse(at, "write [[tier]], with two brackets, once for each tier");
+  for (const toml::node& element : *array) {
+    const toml::table* const table = element.as_table();
+    if (table == nullptr) return Refuse(at, "write [[tier]], once for each tier");
+    TierConfig tier;
+    tier.line = LineOf(element);
+    const std::string shown = Cat("tier[", config.tiers.size(), "]");
+    HMM_RETURN_IF_ERROR(ReadSection(file, "tier", shown, TierKeys(), *table, tier));
+    config.tiers.push_back(std::move(tier));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ParseConfig(std::string_view text, const std::string& file) {
+  toml::table root;
+  try {
+    root = toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    return Refuse({file, error.source().begin.line, "syntax"}, error.description());
+  }
+  Config config;
+  config.file = file;
+  std::set<std::string_view> sections;
+  for (const Key<Config>& key : ConfigKeys()) sections.insert(key.section);
+  for (const auto& [name, node] : root) {
+    if (name.str() == "tier") {
+      HMM_RETURN_IF_ERROR(ReadTiers(file, node, config));
+      continue;
+    }
+    const Place at{file, name.source().begin.line, std::string(name.str())};
+    if (!sections.contains(name.str())) {
+      std::vector<std::string_view> known(sections.begin(), sections.end());
+      known.push_back("tier");
+      return Refuse(at, Cat("unknown section", Suggest(name.str(), known)));
+    }
+    if (!node.is_table()) return Refuse(at, Cat("write [", name.str(), "]"));
+    HMM_RETURN_IF_ERROR(
+        ReadSection(file, name.str(), name.str(), ConfigKeys(), *node.as_table(), config));
+  }
+  return config;
+}
+
+absl::StatusOr<Config> LoadConfig(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  errno = 0;
+  text << file.rdbuf();
+  if (!file) return PosixError(path, errno == 0 ? ENOENT : errno);
+  return ParseConfig(text.str(), path);
+}
+
+}  // namespace hmm::daemon

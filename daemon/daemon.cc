@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/daemon.h"
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <filesystem>
+#include <future>
+#include <random>
+#include <utility>
+
+#include "base/status.h"
+#include "copy/worker_copier.h"
+#include "daemon/text.h"
+#include "tier/file_tier.h"
+#include "tier/host_tier.h"
+#include "tier/machine.h"
+
+namespace hmm::daemon {
+namespace {
+
+// Connections that the descriptor limit has room for. An RPC connection takes two (acceptor.h), a
+// session four (socket, pidfd, page, and its share of the tenant's files).
+struct Budget {
+  std::size_t admin;
+  std::size_t rpc;
+  std::size_t sessions;
+};
+Budget DescriptorBudget(const Config& config) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  std::error_code ignored;
+  const auto open = static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd", ignored), {}));
+  // What the daemon itself opens: queues, listeners, tiers, their files.
+  const std::size_t own = open + 36 + 2 * config.tiers.size();
+  const std::size_t left = limit.rlim_cur > own ? limit.rlim_cur - own : 0;
+  return {.admin = std::clamp<std::size_t>(left / 12, 2, 32),
+          .rpc = std::min<std::size_t>(config.connections_max, std::max<std::size_t>(left / 6, 4)),
+          .sessions = std::min<std::size_t>(config.session_connections_max,
+                                            std::max<std::size_t>(left / 10, 2))};
+}
+
+std::uint64_t RandomEpoch() {
+  std::random_device device;
+  const std::uint64_t epoch = (static_cast<std::uint64_t>(device()) << 32) | device();
+  return epoch == 0 ? 1 : epoch;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
+  std::unique_ptr<Daemon> daemon(new Daemon(config));
+  HMM_RETURN_IF_ERROR(daemon->Claim());
+  daemon->CreateServers();
+  HMM_RETURN_IF_ERROR(daemon->CreateCore());
+  HMM_RETURN_IF_ERROR(daemon->StartServers());
+  HMM_RETURN_IF_ERROR(daemon->OpenSockets());
+  return daemon;
+}
+
+Daemon::Daemon(const Config& config) : config_(config), io_work_(io_.get_executor()) {}
+
+Daemon::~Daemon() { Stop(); }
+
+absl::Status Daemon::Claim() {
+  HMM_RETURN_IF_ERROR(MakeDirectory(config_.dir, 0755));
+  HMM_ASSIGN_OR_RETURN(LockFile lock, LockFile::Take(config_.dir));
+  lock_.emplace(std::move(lock));
+  HMM_ASSIGN_OR_RETURN(adopted_, AdoptSystemdSockets());
+  return absl::OkStatus();
+}
+
+void Daemon::CreateServers() {
+  const Budget budget = DescriptorBudget(config_);
+  if (budget.rpc < config_.connections_max) {
+    spdlog::warn("the file descriptor limit leaves room for {} connections and {} sessions",
+                 budget.rpc, budget.sessions);
+  }
+  const std::uint32_t overflow_uid = OverflowUid();
+  RpcServerOptions tenant;
+  tenant.acceptor = {.name = kMemorySocket,
+                     .role = Role::kTenant,
+                     .connections_max = budget.rpc,
+                     .overflow_uid = overflow_uid,
+                     .on_count = nullptr};
+  tenant.armed_max = config_.armed_max;
+  tenant.message_bytes_max = static_cast<int>(config_.message_max);
+  RpcServerOptions admin = tenant;
+  admin.acceptor.name = kAdminSocket;
+  admin.acceptor.role = Role::kAdmin;
+  admin.acceptor.connections_max = budget.admin;
+  admin.armed_max = 4;
+  admin.park_when_idle = true;
+  tenant_ = std::make_unique<RpcServer>(io_, std::move(tenant));
+  admin_ = std::make_unique<RpcServer>(io_, std::move(admin));
+}
+
+absl::StatusOr<std::unique_ptr<tier::Tier>> Daemon::CreateTier(const TierConfig& tier,
+                                                               TierId id) const {
+  tier::TierOptions options{.name = tier.name,
+                            .kind = tier.tier_kind,
+                            .emulated = tier.emulated,
+                            .capacity = tier.capacity_bytes,
+                            .high = tier.high,
+                            .low = tier.low,
+                            .reserve = tier.reserve_bytes};
+  if (tier.tier_kind == TierKind::kFlash) {
+    HMM_RETURN_IF_ERROR(
+        MakeDirectory(std::filesystem::path(tier.path).parent_path().string(), 0700));
+    tier::FileTierOptions file;
+    file.tier = std::move(options);
+    file.id = id;
+    file.path = tier.path;
+    return tier::CreateFileTier(std::move(file));
+  }
+  tier::HostTierOptions host;
+  host.tier = std::move(options);
+  host.id = id;
+  host.commit_chunk = tier.commit_chunk;
+  host.pages = PageModeOf(tier);
+  host.numa_node = static_cast<int>(tier.numa_node);
+  host.may_commit = [headroom = config_.commit_headroom](Bytes bytes) {
+    return tier::MayCommit(bytes, headroom);
+  };
+  return tier::CreateHostTier(std::move(host));
+}
+
+absl::Status Daemon::CreateCore() {
+  std::vector<std::unique_ptr<tier::Tier>> tiers;
+  for (const TierConfig& config : config_.tiers) {
+    absl::StatusOr<std::unique_ptr<tier::Tier>> tier =
+        CreateTier(config, static_cast<TierId>(tiers.size()));
+    if (!tier.ok()) return Annotate(tier.status(), Cat("tier ", config.name));
+    if (const std::string note = (*tier)->note(); !note.empty()) {
+      spdlog::info("{}: {}", config.name, note);
+    }
+    tiers.push_back(*std::move(tier));
+  }
+  copier_ = copy::CreateWorkerCopier(
+      tenant_->executor(),
+      {.threads = static_cast<unsigned>(config_.copy_threads), .io_unit = config_.copy_io_unit});
+  core::ManagerOptions options = config_.limits;
+  options.boot_epoch = RandomEpoch();
+  manager_ = std::make_unique<core::Manager>(options, std::move(tiers), *copier_,
+                                             tenant_->executor(), clock_);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::StartServers() {
+  const CoreGate inline_gate = CoreGate::Inline();
+  const CoreGate hop = CoreGate::Hop(tenant_->executor(), admin_->executor());
+  sessions_ = std::make_unique<Sessions>(
+      io_, tenant_->executor(), *manager_,
+      SessionsOptions{.connections_max = DescriptorBudget(config_).sessions,
+                      .handshakes_max = config_.handshakes_max,
+                      .handshake_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
+                          config_.handshake_timeout),
+                      .overflow_uid = OverflowUid()});
+  manager_->OnExpel([sessions = sessions_.get()](SessionId session, std::string_view why) {
+    sessions->Expel(session, why);
+  });
+
+  std::vector<std::unique_ptr<Service>> tenant;
+  tenant.push_back(CreateMemoryService(*manager_, config_.limits));
+  tenant.push_back(CreateInspectionService(*manager_, inline_gate, /*tenant_view=*/true));
+  tenant.push_back(CreateHealthService(*manager_, health_, inline_gate));
+  std::vector<std::unique_ptr<Service>> admin;
+  admin.push_back(CreateAdminService(*manager_, hop));
+  admin.push_back(CreateInspectionService(*manager_, hop, /*tenant_view=*/false));
+  admin.push_back(CreateHealthService(*manager_, health_, hop));
+
+  // From here on the manager belongs to the executor's thread.
+  const std::uint64_t epoch = manager_->boot_epoch();
+  HMM_RETURN_IF_ERROR(tenant_->Start(std::move(tenant), epoch));
+  HMM_RETURN_IF_ERROR(admin_->Start(std::move(admin), epoch));
+  io_thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "hmmd-io");
+    while (!io_.stopped()) {
+      try {
+        io_.run();
+      } catch (const std::exception& error) {
+        // Asio could not register a descriptor; that connection is gone, the others go on.
+        spdlog::error("sockets: {}", error.what());
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Listener> Daemon::Open(const char* name, int type, unsigned mode) {
+  if (const auto found = adopted_.find(name); found != adopted_.end()) {
+    return Listener::Adopt(std::move(found->second));
+  }
+  return Listener::Bind(Cat(config_.dir, "/", name), type, mode);
+}
+
+absl::Status Daemon::OpenSockets() {
+  const auto mode = static_cast<unsigned>(config_.socket_mode);
+  HMM_ASSIGN_OR_RETURN(Listener memory, Open(kMemorySocket, SOCK_STREAM, mode));
+  HMM_ASSIGN_OR_RETURN(Listener admin, Open(kAdminSocket, SOCK_STREAM, 0600));
+  HMM_ASSIGN_OR_RETURN(Listener session, Open(kSessionSocket, SOCK_SEQPACKET, mode));
+  OnIo([&] {
+    tenant_->Listen(memory.TakeFd());
+    admin_->Listen(admin.TakeFd());
+    sessions_->Start(session.TakeFd());
+  });
+  listeners_.push_back(std::move(memory));
+  listeners_.push_back(std::move(admin));
+  listeners_.push_back(std::move(session));
+  return absl::OkStatus();
+}
+
+void Daemon::OnExecutor(Task task) {
+  std::promise<void> done;
+  tenant_->executor().Post([&] {
+    task();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+void Daemon::OnIo(Task task) {
+  std::promise<void> done;
+  boost::asio::post(io_, [&] {
+    task();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+void Daemon::Stop() {
+  if (std::exchange(stopped_, true)) return;
+  if (io_thread_.joinable()) {
+    // 1. Nothing new: health says so, waiting calls end UNAVAILABLE, sockets go away.
+    OnExecutor([this] {
+      health_.stopping = true;
+      manager_->Drain(true);
+    });
+    OnIo([this] {
+      tenant_->StopListening();
+      admin_->StopListening();
+    });
+    listeners_.clear();
+    // 2. Calls under way end. The admin server first: its calls need the core.
+    const auto deadline =
+        std::chrono::duration_cast<std::chrono::milliseconds>(config_.stop_timeout);
+    admin_->Shutdown(std::min(deadline, std::chrono::milliseconds(1000)));
+    tenant_->Shutdown(deadline);
+    // 3. Sessions and the io thread.
+    OnIo([this] { sessions_->Stop(); });
+    io_work_.reset();
+    io_.stop();
+    io_thread_.join();
+  } else {
+    if (admin_) admin_->Shutdown(std::chrono::milliseconds(0));
+    if (tenant_) tenant_->Shutdown(std::chrono::milliseconds(0));
+  }
+  // 4. The executor runs nothing more. Copies end, then what they touch.
+  sessions_.reset();
+  copier_.reset();
+  manager_.reset();
+  admin_.reset();
+  tenant_.reset();
+  lock_.reset();
+}
+
+}  // namespace hmm::daemon

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The daemon as an object: main.cc and tests/rpc start it and stop it.
+//
+//   main thread      Start, Stop
+//   executor thread  tenant server's queue: manager, tiers, mover
+//   io thread        sockets, sessions, timers (Asio)
+//   admin thread     admin server's queue; asleep while nobody is connected there
+//   worker threads   copies
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "copy/copier.h"
+#include "daemon/config.h"
+#include "daemon/listen.h"
+#include "daemon/server.h"
+#include "daemon/service.h"
+#include "daemon/sessions.h"
+#include "hmm/manager.h"
+
+namespace hmm::daemon {
+
+class Daemon {
+ public:
+  // Returns when clients can connect: the pools are reserved before the sockets appear. `config`
+  // has passed CheckConfig. Errors: FAILED_PRECONDITION/EXISTS when another daemon has the
+  // directory; what tiers and sockets say.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const Config& config);
+  ~Daemon();  // stops
+
+  // Drains, lets calls under way end (config.stop_timeout at most), removes the sockets.
+  // Idempotent.
+  void Stop();
+
+  Executor& executor() { return tenant_->executor(); }
+
+ private:
+  explicit Daemon(const Config& config);
+
+  absl::Status Claim();         // 1. directory, lock, systemd's sockets
+  void CreateServers();         // 2. queues, so that the core has its executor
+  absl::Status CreateCore();    // 3. tiers, copier, manager
+  absl::Status StartServers();  // 4. services, threads
+  absl::Status OpenSockets();   // 5. clients come
+  absl::StatusOr<std::unique_ptr<tier::Tier>> CreateTier(const TierConfig& tier, TierId id) const;
+  absl::StatusOr<Listener> Open(const char* name, int type, unsigned mode);
+  // Runs on the thread and waits for it.
+  void OnExecutor(Task task);
+  void OnIo(Task task);
+
+  const Config config_;
+  HealthState health_;  // the executor's
+  SteadyClock clock_;
+
+  // In the order of their lives: what stands below may use what stands above.
+  std::optional<LockFile> lock_;
+  std::map<std::string, share::UniqueFd> adopted_;
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> io_work_;
+  std::unique_ptr<RpcServer> tenant_;
+  std::unique_ptr<RpcServer> admin_;
+  std::unique_ptr<core::Manager> manager_;
+  // Ends before the manager does: its copies under way touch the manager's tiers. By then the
+  // executor runs nothing, so that nobody submits to it.
+  std::unique_ptr<copy::Copier> copier_;
+  std::unique_ptr<Sessions> sessions_;
+  std::vector<Listener> listeners_;
+  std::thread io_thread_;
+  bool stopped_ = false;
+};
+
+}  // namespace hmm::daemon

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// hmmd. Reads its configuration, starts the daemon object (daemon.h has the object graph), tells
+// systemd, waits for a signal, stops. Exit status: 0 ok, 1 failed, 2 usage.
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "base/status.h"
+#include "daemon/config.h"
+#include "daemon/daemon.h"
+#include "daemon/notify.h"
+#include "daemon/text.h"
+#include "daemon/version.h"
+
+namespace hmm::daemon {
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::string dir;
+  bool check = false;
+  bool print_default = false;
+};
+
+// Settings of the process, before any thread exists.
+void PrepareProcess() {
+  // gRPC is not safe to fork; without this it would install handlers that pretend.
+  setenv("GRPC_ENABLE_FORK_SUPPORT", "0", 1);
+  std::signal(SIGPIPE, SIG_IGN);
+  umask(0077);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  auto logger = spdlog::stderr_logger_mt("hmmd");
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+absl::StatusOr<Config> Configure(const Arguments& arguments, const Resources& resources) {
+  Config config;
+  if (!arguments.config.empty()) {
+    HMM_ASSIGN_OR_RETURN(config, LoadConfig(arguments.config));
+  }
+  if (!arguments.dir.empty()) {
+    config.dir = arguments.dir;
+    config.state_dir = arguments.dir + "/state";
+  }
+  if (ChooseTiers(config, resources)) {
+    spdlog::info("no [[tier]] is configured: sizes chosen for this machine; HBM is emulated");
+  }
+  HMM_RETURN_IF_ERROR(CheckConfig(config, resources));
+  return config;
+}
+
+// Runs until SIGTERM or SIGINT.
+void AwaitSignal() {
+  boost::asio::io_context io{1};
+  boost::asio::signal_set stop(io, SIGTERM, SIGINT);
+  boost::asio::signal_set hangup(io, SIGHUP);
+  stop.async_wait([&](const boost::system::error_code&, int signal) {
+    spdlog::info("signal {}: stopping", signal);
+    io.stop();
+  });
+  std::function<void()> ignore = [&] {
+    hangup.async_wait([&](const boost::system::error_code& error, int) {
+      if (error) return;
+      spdlog::info("SIGHUP ignored: the configuration is read at start; restart to apply it");
+      ignore();
+    });
+  };
+  ignore();
+  io.run();
+}
+
+absl::Status Run(const Arguments& arguments) {
+  HMM_ASSIGN_OR_RETURN(const Resources resources, DetectResources());
+  HMM_ASSIGN_OR_RETURN(const Config config, Configure(arguments, resources));
+  if (arguments.check) {
+    std::cout << (config.file.empty() ? "built-in configuration" : config.file) << ": ok, "
+              << Summary(config) << "\n";
+    return absl::OkStatus();
+  }
+  spdlog::set_level(spdlog::level::from_str(config.log_level));
+  HMM_ASSIGN_OR_RETURN(const std::unique_ptr<Daemon> daemon, Daemon::Start(config));
+  spdlog::info("hmmd {} serves {} in {}", kVersion, Summary(config), config.dir);
+  NotifyReady(Summary(config));
+  StartWatchdog(daemon->executor());
+  AwaitSignal();
+  NotifyStopping("draining");
+  daemon->Stop();
+  spdlog::info("stopped");
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace hmm::daemon
+
+int main(int argc, char** argv) {
+  namespace hd = hmm::daemon;
+  hd::Arguments arguments;
+  CLI::App app{"hmmd, the hierarchical memory manager of a node", "hmmd"};
+  app.set_version_flag("--version", hd::Cat("hmmd ", hd::kVersion));
+  app.add_option("--config", arguments.config,
+                 "configuration file (TOML); without it, sizes are chosen for this machine");
+  app.add_option("--dir", arguments.dir,
+                 "keep sockets and state under this directory (a private daemon)");
+  app.add_flag("--check-config", arguments.check, "check the configuration and exit");
+  app.add_flag("--default-config", arguments.print_default,
+               "print a configuration file with every key at its default and exit");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (arguments.print_default) {
+    std::cout << hd::DefaultConfigText();
+    return 0;
+  }
+  hd::PrepareProcess();
+  if (const absl::Status status = hd::Run(arguments); !status.ok()) {
+    std::cerr << "hmmd: " << hd::MessageOf(status) << "\n";
+    return 1;
+  }
+  return 0;
+}

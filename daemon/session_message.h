@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Datagrams of the session socket: checked reading, and sending with descriptors. Never blocks. Any
+// thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "hmm/types.h"
+#include "share/session_wire.h"
+
+namespace hmm::daemon {
+
+struct NothingYet {};
+struct EndOfFile {};
+using SessionMessage = std::variant<NothingYet, EndOfFile, share::Hello, share::SegmentRequest>;
+
+// INVALID_ARGUMENT/PROTOCOL for anything that is no message a client may send: wrong size, magic or
+// type. Descriptors that come along are discarded by the kernel.
+absl::StatusOr<SessionMessage> ReceiveMessage(int socket);
+
+// Errors: errno's words; a peer that does not read is UNAVAILABLE.
+absl::Status SendMessage(int socket, std::span<const std::byte> message,
+                         std::span<const int> descriptors);
+template <typename Struct>
+absl::Status SendMessage(int socket, const Struct& message, std::span<const int> descriptors = {}) {
+  return SendMessage(socket, std::as_bytes(std::span(&message, 1)), descriptors);
+}
+
+// The HBM tier that a Hello names. INVALID_ARGUMENT/PROTOCOL when it is no name,
+// FAILED_PRECONDITION/ PROTOCOL for another ABI version.
+absl::StatusOr<std::string> CheckHello(const share::Hello& hello);
+
+share::Refusal MakeRefusal(const absl::Status& status);
+share::Welcome MakeWelcome(const core::SessionGrant& grant, std::uint64_t boot_epoch);
+
+}  // namespace hmm::daemon
