@@ -144,7 +144,11 @@ absl::StatusOr<std::vector<absl::StatusOr<Pin>>> Client::AcquireBatch(
   Impl::Selection selection =
       impl_->Select(tensors.size(), [&](std::size_t i) -> const Tensor& { return tensors[i]; });
   if (where.all) HMM_RETURN_IF_ERROR(selection.FirstError());
-  std::vector<absl::StatusOr<Pin>> out(selection.verdict.begin(), selection.verdict.end());
+  std::vector<absl::StatusOr<Pin>> out;  // UNKNOWN where asked, until it is answered
+  out.reserve(tensors.size());
+  for (const absl::Status& verdict : selection.verdict) {
+    out.emplace_back(verdict.ok() ? absl::UnknownError("not answered") : verdict);
+  }
   if (selection.attachment == nullptr) return out;
 
   v1::AcquireRequest request;

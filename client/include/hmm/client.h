@@ -2,30 +2,30 @@
 //
 // libhmm_client: an inference process's view of the node's memory.
 //
-//   auto client = hmm::Client::Connect();                          // or ConnectOptions{.dir = ...}
-//   auto tensor = (*client)->Allocate({.bytes = 1 << 20, .kind = hmm::Kind::kKvCache, .key = "b0"});
-//   std::memcpy(tensor->pin.data(), block, tensor->pin.size());    // in place, no copy by anybody
-//   (*client)->Seal(tensor->tensor, std::move(tensor->pin));       // immutable, visible under "b0"
+//   auto client = hmm::Client::Connect();                        // or ConnectOptions{.dir = ...}
+//   auto block = (*client)->Allocate({.bytes = 1 << 20, .kind = Kind::kKvCache, .key = "b0"});
+//   std::memcpy(block->pin.data(), bytes, block->pin.size());    // in place, no copy by anybody
+//   (*client)->Seal(block->tensor, std::move(block->pin));       // immutable, visible under "b0"
 //   ...
-//   if (auto pin = tensor->tensor.TryPin()) Use(pin->data());      // nanoseconds, no RPC
-//   else if (auto got = (*client)->Acquire(tensor->tensor)) Use(got->data());  // brings it back
+//   if (auto pin = block->tensor.TryPin()) Use(pin->data());     // nanoseconds, no RPC
+//   else if (auto got = (*client)->Acquire(block->tensor); got.ok()) Use(got->data());  // waits
 //
 // Threads: every method of every class may be called from any thread at any time, except that one
 // Pin object is used by one thread at a time (as a unique_ptr).
 //
-// Errors: absl::Status; the codes below, and ReasonOf(status) for the UPPER_SNAKE reason.
+// Errors: absl::Status; the codes below, and ReasonOfStatus(status) for the UPPER_SNAKE reason.
 //   INVALID_ARGUMENT     the request is wrong; mend it
 //   NOT_FOUND            no such tensor or key (freed, evicted, another tenant's)
 //   ALREADY_EXISTS       the key is taken
 //   FAILED_PRECONDITION  PINNED, NOT_SEALED, SEALED, TOO_LARGE, NOT_PINNED, FORKED
-//   RESOURCE_EXHAUSTED   FULL, PINNED, QUOTA, NO_MEMORY; RetryAfter(status) says when to try again
+//   RESOURCE_EXHAUSTED   FULL, PINNED, QUOTA, NO_MEMORY; RetryAfterOf(status): when to retry
 //   UNAVAILABLE          no daemon, draining, queue full
 //   DEADLINE_EXCEEDED    the deadline passed; nothing is held
 //   ABORTED              LOST: the daemon that held the bytes is gone; recompute
 //   DATA_LOSS            the medium gave back other bytes than were written; recompute
 //
-// Daemon restarts: a Client re-attaches by itself. Tensors and Pins of the daemon before answer LOST,
-// never garbage; the bytes under a Pin that is still held stay readable until it is dropped.
+// Daemon restarts: a Client re-attaches by itself. Tensors and Pins of the daemon before answer
+// LOST, never garbage; the bytes under a Pin that is still held stay readable until it is dropped.
 //
 // fork(): a child must not use a Client, Tensor or Pin of its parent: all calls answer FORKED and
 // destructors do nothing. Connect anew in the child.
@@ -68,11 +68,12 @@ std::string ReasonOfStatus(const absl::Status& status);
 // How long to wait before a retry can help; nullopt when waiting does not help.
 std::optional<std::chrono::milliseconds> RetryAfterOf(const absl::Status& status);
 
+// Every member of an options struct has an initialiser, so that naming some of them warns of none.
 struct ConnectOptions {
   // Runtime directory of the daemon, with its sockets. Empty: $HMM_DIR, else /run/hmm.
-  std::string dir;
+  std::string dir{};
   // HBM tier this process works on ("hbm1"). Empty: the daemon's first.
-  std::string device;
+  std::string device{};
   // How long Connect and a re-attach try before they give up.
   std::chrono::milliseconds connect_timeout{5000};
   // Deadline of a call that names none.
@@ -83,16 +84,16 @@ struct ConnectOptions {
 using Timeout = std::chrono::milliseconds;
 
 struct AllocateOptions {
-  std::uint64_t bytes = 0;         // > 0
+  std::uint64_t bytes = 0;  // > 0
   Kind kind = Kind::kOther;
-  std::string key;                 // at most 256 bytes; empty: none
-  std::uint32_t priority = 0;      // 0..7, higher is kept longer
+  std::string key{};                            // at most 256 bytes; empty: none
+  std::uint32_t priority = 0;                   // 0..7, higher is kept longer
   std::chrono::microseconds recompute_cost{0};  // zero: unknown
-  bool droppable = false;          // may be dropped from the last tier
+  bool droppable = false;                       // may be dropped from the last tier
 };
 
 struct PlaceOptions {
-  std::string tier;          // name; empty: Allocate the session's HBM, Acquire any mappable tier
+  std::string tier{};        // name; empty: Allocate the session's HBM, Acquire any mappable tier
   bool allow_lower = false;  // take the next tier down when there is no room
   bool wait = false;         // Allocate: wait for room until the deadline
   bool all = false;          // batch: all or nothing
@@ -111,8 +112,8 @@ class Pin {
   bool valid() const { return data_ != nullptr; }
   explicit operator bool() const { return valid(); }
   std::byte* data() const { return data_; }
-  std::size_t size() const { return size_; }   // bytes, as allocated
-  std::string_view tier() const;               // name of the tier the bytes are in
+  std::size_t size() const { return size_; }  // bytes, as allocated
+  std::string_view tier() const;              // name of the tier the bytes are in
 
   // Gives the pin back now. FAILED_PRECONDITION/NOT_PINNED when it was given back before.
   absl::Status Release();
@@ -187,7 +188,7 @@ class Client {
   // Moves it to where.tier (required). FAILED_PRECONDITION/PINNED when pins hold it.
   absl::Status Swap(const Tensor& tensor, const PlaceOptions& where);
 
-  // --- batches: one RPC each, one answer an element (with where.all: all or nothing) --------------
+  // --- batches: one RPC each, one answer an element (with where.all: all or nothing) -------------
   absl::StatusOr<std::vector<absl::StatusOr<Held>>> AllocateBatch(
       absl::Span<const AllocateOptions> what, const PlaceOptions& where = {});
   struct SealItem {
