@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/ctl/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "client/ctl/daemon_link.h"
+
+namespace hmm::ctl {
+namespace {
+
+constexpr int kUsage = 2;
+constexpr std::size_t kThreadsMax = 256;
+
+// "64KiB" into bytes; a refusal is a usage error like any other.
+CLI::Option* AddSize(CLI::App* app, const std::string& name, const std::string& text,
+                     Bytes* bytes) {
+  return app
+      ->add_option_function<std::string>(
+          name,
+          [name, bytes](const std::string& value) {
+            const absl::StatusOr<Bytes> size = ParseBytes(value);
+            if (!size.ok()) throw CLI::ValidationError(name, std::string(size.status().message()));
+            *bytes = *size;
+          },
+          text)
+      ->type_name("SIZE");
+}
+
+CLI::App* AddVerb(CLI::App* parent, const std::string& name, const std::string& text, Verb verb,
+                  Command* command) {
+  CLI::App* app = parent->add_subcommand(name, text);
+  app->fallthrough();  // so that --dir and -o work behind the verb too
+  app->callback([verb, command] { command->verb = verb; });
+  return app;
+}
+
+CLI::App* AddNoun(CLI::App* parent, const std::string& name, const std::string& text) {
+  CLI::App* app = parent->add_subcommand(name, text);
+  app->fallthrough();
+  app->require_subcommand(1);
+  return app;
+}
+
+void AddIdsOnly(CLI::App* app, Command* command) {
+  app->add_flag("-q,--quiet", command->ids_only, "Print ids only, one a line");
+}
+
+void AddLists(CLI::App* app, Command* command) {
+  AddVerb(app, "status", "The daemon at a glance: tiers, links, counters", Verb::kStatus, command);
+  CLI::App* tier = AddNoun(app, "tier", "Tiers: pools of one medium");
+  AddIdsOnly(AddVerb(tier, "list", "List the tiers", Verb::kTierList, command), command);
+  CLI::App* tensor = AddNoun(app, "tensor", "Tensors: what clients allocated");
+  CLI::App* tensors = AddVerb(tensor, "list", "List all tensors", Verb::kTensorList, command);
+  tensors->add_option("--tier", command->tier, "Only those in this tier")->type_name("TIER");
+  AddIdsOnly(tensors, command);
+  AddVerb(tensor, "show", "Show one tensor", Verb::kTensorShow, command)
+      ->add_option("id", command->tensor, "Its handle, or its key as `tensor list` prints it")
+      ->required();
+  CLI::App* session = AddNoun(app, "session", "Sessions: attached client processes");
+  AddIdsOnly(AddVerb(session, "list", "List the sessions", Verb::kSessionList, command), command);
+  CLI::App* stat = AddVerb(app, "stat",
+                           "Use and traffic of each tier; the first report is since the start of "
+                           "the daemon, the next ones for each interval",
+                           Verb::kStat, command);
+  stat->add_option("interval", command->interval_s, "Seconds between reports; without: one report")
+      ->check(CLI::Range(0.01, 1e6));
+  stat->add_option("count", command->count, "Reports to print; without: until stopped")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
+}
+
+void AddSteering(CLI::App* app, Command* command) {
+  CLI::App* evict = AddVerb(app, "evict", "Move tensors out of a tier", Verb::kEvict, command);
+  evict->add_option("tier", command->tier, "Which tier")->required()->type_name("TIER");
+  AddSize(evict, "--to", "Until it holds at most this much (default 0: all that is not pinned)",
+          &command->evict_to);
+  evict->add_option("--timeout", command->timeout_s, "Give up after so many seconds")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
+  CLI::App* watermark = AddNoun(app, "watermark", "Watermarks: when a tier starts to demote");
+  CLI::App* set = AddVerb(watermark, "set", "Set a tier's watermarks until the daemon restarts",
+                          Verb::kWatermarkSet, command);
+  set->add_option("tier", command->tier, "Which tier")->required()->type_name("TIER");
+  set->add_option("--high", command->high, "Share of the capacity at which demotion starts")
+      ->required()
+      ->check(CLI::Range(0.0, 1.0));
+  set->add_option("--low", command->low, "Share of the capacity at which it stops")
+      ->required()
+      ->check(CLI::Range(0.0, 1.0));
+  set->add_option_function<std::string>(
+         "--reserve",
+         [command](const std::string& value) {
+           const absl::StatusOr<Bytes> size = ParseBytes(value);
+           if (!size.ok()) {
+             throw CLI::ValidationError("--reserve", std::string(size.status().message()));
+           }
+           command->reserve = *size;
+         },
+         "Room kept for what is brought back on demand (default: unchanged)")
+      ->type_name("SIZE");
+  AddVerb(app, "drain", "Take no new sessions and allocations", Verb::kDrain, command)
+      ->add_flag("--off", command->drain_off, "Take them again");
+}
+
+void AddReplay(CLI::App* app, Command* command) {
+  ReplayArgs& args = command->replay;
+  CLI::App* replay = AddVerb(app, "replay",
+                             "Act as an inference server that a trace's requests arrive at, and "
+                             "check every byte that is found again",
+                             Verb::kReplay, command);
+  replay->add_option("trace", args.trace, "mooncake or agentic trace, plain or gzipped")
+      ->required()
+      ->type_name("FILE");
+  AddSize(replay, "--block-bytes", "Size of a block (default 64KiB)", &args.block_bytes);
+  replay->add_option("--requests", args.requests, "Only the first N requests")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 40));
+  replay->add_option("--speed", args.speed, "Times as fast as they arrived; 0: as fast as it goes")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
+  replay->add_option("--concurrency", args.threads, "Requests served at once by a process")
+      ->check(CLI::Range(std::size_t{1}, kThreadsMax))
+      ->capture_default_str();
+  replay->add_option("--tenant-processes", args.processes, "Processes that share the blocks")
+      ->check(CLI::Range(std::size_t{1}, kThreadsMax))
+      ->capture_default_str();
+  replay->add_option("--seed", args.seed, "Of the bytes written; other seeds share no blocks")
+      ->capture_default_str();
+  replay->add_option("--key-prefix", args.key_prefix, "Of the blocks' keys (default: the format)")
+      ->check([](const std::string& value) {
+        return value.size() <= 128 ? std::string() : std::string("at most 128 bytes");
+      });
+  replay->add_option("--tier", args.tier, "Where blocks are wanted (default: the first HBM tier)")
+      ->type_name("TIER");
+  AddSize(replay, "--window-bytes",
+          "Pinned at once by each thread (default: by the size of the tier, at most 16MiB)",
+          &args.window_bytes);
+  replay
+      ->add_option("--forecast", args.forecast,
+                   "Without a daemon: hits of an exact LRU over tiers of so many blocks, "
+                   "as in 1000,4000,16000")
+      ->delimiter(',')
+      ->type_name("BLOCKS");
+  replay->add_option("--worker", args.worker)->group("");
+}
+
+// What the parser cannot say; empty when all is well.
+std::string Contradiction(const Command& command) {
+  if (command.dir.empty()) return "--dir is empty";
+  // NaN passes every range check of the parser.
+  for (const double number : {command.interval_s, command.timeout_s, command.replay.speed}) {
+    if (std::isnan(number)) return "'nan' is not a number to work with";
+  }
+  if (command.verb == Verb::kWatermarkSet &&
+      !(command.low > 0 && command.low < command.high && command.high <= 1)) {
+    return "watermark set: need 0 < low < high <= 1";
+  }
+  if (command.verb == Verb::kReplay) {
+    if (command.replay.block_bytes == 0) return "--block-bytes: must not be 0";
+    if (command.replay.worker && *command.replay.worker >= command.replay.processes) {
+      return "--worker: beyond --tenant-processes";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+ParsedCommand ParseCommandLine(int argc, const char* const* argv) {
+  Command command;
+  command.dir = DefaultDir();
+  CLI::App app("Shows and steers hmmd, the memory daemon of this node.", "hmmctl");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("hmmctl ") + HMM_VERSION);
+  app.add_option("--dir", command.dir, "The daemon's directory ($HMM_DIR, else /run/hmm)")
+      ->type_name("DIR");
+  app.add_option_function<std::string>(
+         "-o,--output",
+         [&command](const std::string& format) {
+           if (format != "table" && format != "json") {
+             throw CLI::ValidationError("--output", "'" + format + "' is not table or json");
+           }
+           command.format = format == "json" ? Format::kJson : Format::kTable;
+         },
+         "table (default) or json")
+      ->type_name("FORMAT");
+  AddLists(&app, &command);
+  AddSteering(&app, &command);
+  AddReplay(&app, &command);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {  // --help, --version
+    app.exit(e);
+    return {std::nullopt, 0};
+  } catch (const CLI::ParseError& e) {
+    std::fprintf(stderr, "hmmctl: %s\nTry 'hmmctl --help' or 'hmmctl VERB --help'.\n", e.what());
+    return {std::nullopt, kUsage};
+  }
+  if (const std::string why = Contradiction(command); !why.empty()) {
+    std::fprintf(stderr, "hmmctl: %s\n", why.c_str());
+    return {std::nullopt, kUsage};
+  }
+  return {std::move(command), 0};
+}
+
+}  // namespace hmm::ctl

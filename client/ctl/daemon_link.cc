@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/ctl/daemon_link.h"
+
+#include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "google/rpc/errors.pb.h"
+
+namespace hmm::ctl {
+namespace {
+
+constexpr std::chrono::milliseconds kTimeout{10000};
+constexpr std::uint32_t kPageSize = 5000;
+
+// gRPC's codes equal absl's by number; the reason comes in the details.
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  google::rpc::Status details;
+  if (details.ParseFromString(status.error_details())) {
+    for (const google::protobuf::Any& detail : details.details()) {
+      google::rpc::ErrorInfo info;
+      if (!detail.UnpackTo(&info)) continue;
+      if (const std::optional<Reason> reason = ReasonFromName(info.reason())) {
+        return Error(code, *reason, status.error_message());
+      }
+    }
+  }
+  return absl::Status(code, status.error_message());
+}
+
+std::string SocketPath(const std::string& dir) { return absl::StrCat(dir, "/admin.sock"); }
+
+// A plain connect tells what gRPC does not: why nobody answers.
+absl::Status ProbeSocket(const std::string& dir, const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+                 absl::StrCat(path, ": too long for a socket (at most ",
+                              sizeof address.sun_path - 1, " bytes)"));
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return PosixError("socket", errno);
+  const int error =
+      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+  close(fd);
+  if (error == 0 || error == EAGAIN || error == EINPROGRESS) return absl::OkStatus();
+  if (error == EACCES || error == EPERM) {
+    return Error(absl::StatusCode::kPermissionDenied, Reason::kRefused,
+                 absl::StrCat(path, ": ", std::strerror(error),
+                              "; only root and the user the daemon runs as may use it"));
+  }
+  return Error(absl::StatusCode::kUnavailable, Reason::kNoDaemon,
+               absl::StrCat("no daemon answers on ", path, " (", std::strerror(error),
+                            "); start one with 'hmmd --dir ", dir,
+                            "' or 'systemctl start hmmd', or name its directory with --dir or "
+                            "$HMM_DIR"));
+}
+
+template <typename Stub, typename Request, typename Response>
+absl::StatusOr<Response> Call(
+    Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+    const Request& request, std::chrono::milliseconds timeout = kTimeout) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  Response response;
+  const absl::Status status = FromGrpc((stub.*method)(&context, request, &response));
+  if (!status.ok()) return status;
+  return response;
+}
+
+}  // namespace
+
+std::string DefaultDir() {
+  const char* dir = std::getenv("HMM_DIR");
+  return dir != nullptr && *dir != '\0' ? dir : "/run/hmm";
+}
+
+absl::Status DaemonLink::Probe(const std::string& dir) { return ProbeSocket(dir, SocketPath(dir)); }
+
+absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const std::string& dir) {
+  HMM_RETURN_IF_ERROR(Probe(dir));
+  return std::unique_ptr<DaemonLink>(new DaemonLink(SocketPath(dir)));
+}
+
+DaemonLink::DaemonLink(const std::string& socket_path) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(64 << 20);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
+      "unix:" + socket_path, grpc::InsecureChannelCredentials(), arguments);
+  inspection_ = v1::Inspection::NewStub(channel);
+  admin_ = v1::Admin::NewStub(channel);
+}
+
+absl::StatusOr<v1::GetStatusResponse> DaemonLink::GetStatus() {
+  return Call(*inspection_, &v1::Inspection::Stub::GetStatus, v1::GetStatusRequest());
+}
+
+absl::StatusOr<v1::ListTiersResponse> DaemonLink::ListTiers() {
+  return Call(*inspection_, &v1::Inspection::Stub::ListTiers, v1::ListTiersRequest());
+}
+
+absl::StatusOr<v1::ListTensorsResponse> DaemonLink::ListTensors(const std::string& tier,
+                                                                const std::string& page_token) {
+  v1::ListTensorsRequest request;
+  request.set_page_size(kPageSize);
+  request.set_page_token(page_token);
+  request.set_tier(tier);
+  return Call(*inspection_, &v1::Inspection::Stub::ListTensors, request);
+}
+
+absl::StatusOr<v1::ListSessionsResponse> DaemonLink::ListSessions() {
+  return Call(*inspection_, &v1::Inspection::Stub::ListSessions, v1::ListSessionsRequest());
+}
+
+absl::StatusOr<v1::SetWatermarksResponse> DaemonLink::SetWatermarks(
+    const v1::SetWatermarksRequest& request) {
+  return Call(*admin_, &v1::Admin::Stub::SetWatermarks, request);
+}
+
+absl::StatusOr<v1::EvictResponse> DaemonLink::Evict(const v1::EvictRequest& request,
+                                                    std::chrono::milliseconds timeout) {
+  return Call(*admin_, &v1::Admin::Stub::Evict, request, timeout);
+}
+
+absl::StatusOr<v1::DrainResponse> DaemonLink::Drain(bool off) {
+  v1::DrainRequest request;
+  request.set_off(off);
+  return Call(*admin_, &v1::Admin::Stub::Drain, request);
+}
+
+}  // namespace hmm::ctl

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// hmmctl: shows and steers hmmd. Data goes to standard output, errors as "hmmctl: ..." to standard
+// error. Exit code 0: done, 1: failed, 2: wrong usage.
+#include <csignal>
+#include <cstdio>
+#include <string>
+
+#include "base/status.h"
+#include "client/ctl/cli.h"
+#include "client/ctl/verbs.h"
+
+int main(int argc, char** argv) {
+  // A reader that went away is an error of the write, not the end of the process.
+  std::signal(SIGPIPE, SIG_IGN);
+  const hmm::ctl::ParsedCommand parsed = hmm::ctl::ParseCommandLine(argc, argv);
+  if (!parsed.command) return parsed.exit_code;
+  const hmm::ctl::Command& command = *parsed.command;
+  const absl::StatusOr<int> done = command.verb == hmm::ctl::Verb::kReplay
+                                       ? hmm::ctl::RunReplay(command)
+                                       : hmm::ctl::RunVerb(command);
+  if (done.ok()) return *done;
+  const std::string message(done.status().message());
+  std::fprintf(stderr, "hmmctl: %s\n",
+               message.empty() ? done.status().ToString().c_str() : message.c_str());
+  return 1;
+}

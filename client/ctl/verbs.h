@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What hmmctl does for each verb: ask the daemon, hand the answer to the printer. Data goes to
+// standard output. The exit code, or an error for main to report.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "client/ctl/cli.h"
+
+namespace hmm::ctl {
+
+// Any verb but replay.
+absl::StatusOr<int> RunVerb(const Command& command);
+// client/ctl/replay_verb.cc
+absl::StatusOr<int> RunReplay(const Command& command);
+
+// Writes to standard output; an error when it cannot (a full disk, a closed pipe).
+absl::Status WriteOut(const std::string& text);
+
+}  // namespace hmm::ctl

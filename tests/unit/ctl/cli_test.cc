@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/ctl/cli.h"
+
+#include <cstdlib>
+#include <vector>
+
+#include "support/catch.h"
+
+namespace hmm::ctl {
+namespace {
+
+ParsedCommand Parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "hmmctl");
+  return ParseCommandLine(static_cast<int>(words.size()), words.data());
+}
+
+Command Accepted(const std::vector<const char*>& words) {
+  ParsedCommand parsed = Parse(words);
+  REQUIRE(parsed.command);
+  return *parsed.command;
+}
+
+TEST_CASE("each verb") {
+  CHECK(Accepted({"status"}).verb == Verb::kStatus);
+  CHECK(Accepted({"tier", "list"}).verb == Verb::kTierList);
+  CHECK(Accepted({"tensor", "list", "--tier", "ddr0"}).tier == "ddr0");
+  CHECK(Accepted({"tensor", "show", "42"}).tensor == "42");
+  CHECK(Accepted({"session", "list", "-q"}).ids_only);
+  CHECK(Accepted({"session", "list"}).verb == Verb::kSessionList);
+  CHECK(Accepted({"stat"}).interval_s == 0);
+  const Command stat = Accepted({"stat", "0.5", "3"});
+  CHECK(stat.verb == Verb::kStat);
+  CHECK(stat.interval_s == 0.5);
+  CHECK(stat.count == 3);
+  CHECK(Accepted({"drain"}).drain_off == false);
+  CHECK(Accepted({"drain", "--off"}).drain_off);
+  const Command evict = Accepted({"evict", "hbm0", "--to", "64KiB"});
+  CHECK(evict.verb == Verb::kEvict);
+  CHECK(evict.tier == "hbm0");
+  CHECK(evict.evict_to == 65536);
+  CHECK(Accepted({"evict", "hbm0", "--to", "0"}).evict_to == 0);
+  const Command marks =
+      Accepted({"watermark", "set", "ddr0", "--high", "0.9", "--low", "0.8", "--reserve", "2MiB"});
+  CHECK(marks.verb == Verb::kWatermarkSet);
+  CHECK(marks.high == 0.9);
+  CHECK(marks.low == 0.8);
+  CHECK(marks.reserve == 2 * kMiB);
+  CHECK_FALSE(Accepted({"watermark", "set", "d", "--high", "1", "--low", "0.8"}).reserve);
+}
+
+TEST_CASE("--dir and -o stand before or behind the verb") {
+  for (const Command& command : {Accepted({"--dir", "/x", "-o", "json", "tier", "list"}),
+                                 Accepted({"tier", "list", "--dir", "/x", "-o", "json"}),
+                                 Accepted({"tier", "--output", "json", "list", "--dir=/x"})}) {
+    CHECK(command.dir == "/x");
+    CHECK(command.format == Format::kJson);
+    CHECK(command.verb == Verb::kTierList);
+  }
+}
+
+TEST_CASE("the directory comes from $HMM_DIR, else /run/hmm") {
+  unsetenv("HMM_DIR");
+  CHECK(Accepted({"status"}).dir == "/run/hmm");
+  setenv("HMM_DIR", "/tmp/of-env", 1);
+  CHECK(Accepted({"status"}).dir == "/tmp/of-env");
+  CHECK(Accepted({"status", "--dir", "/y"}).dir == "/y");
+  unsetenv("HMM_DIR");
+}
+
+TEST_CASE("replay's options") {
+  const ReplayArgs plain = Accepted({"replay", "t.gz"}).replay;
+  CHECK(plain.trace == "t.gz");
+  CHECK(plain.block_bytes == 64 * kKiB);
+  CHECK(plain.speed == 0);
+  CHECK(plain.threads == 1);
+  CHECK(plain.processes == 1);
+  const ReplayArgs full = Accepted({"replay",
+                                    "t",
+                                    "--block-bytes",
+                                    "4KiB",
+                                    "--requests",
+                                    "10",
+                                    "--speed",
+                                    "2.5",
+                                    "--concurrency",
+                                    "3",
+                                    "--tenant-processes",
+                                    "4",
+                                    "--seed",
+                                    "5",
+                                    "--key-prefix",
+                                    "p",
+                                    "--tier",
+                                    "hbm1",
+                                    "--window-bytes",
+                                    "1MiB",
+                                    "--worker",
+                                    "2"})
+                              .replay;
+  CHECK(full.block_bytes == 4096);
+  CHECK(full.requests == 10);
+  CHECK(full.speed == 2.5);
+  CHECK(full.threads == 3);
+  CHECK(full.processes == 4);
+  CHECK(full.seed == 5);
+  CHECK(full.key_prefix == "p");
+  CHECK(full.tier == "hbm1");
+  CHECK(full.window_bytes == kMiB);
+  CHECK(full.worker == 2u);
+  CHECK(Accepted({"replay", "t", "--forecast", "1000,4000,16000"}).replay.forecast ==
+        std::vector<std::size_t>{1000, 4000, 16000});
+}
+
+TEST_CASE("wrong usage is exit code 2") {
+  const std::vector<std::vector<const char*>> wrong = {
+      {},
+      {"nonsense"},
+      {"tier"},
+      {"status", "extra"},
+      {"status", "-o", "xml"},
+      {"status", "--dir", ""},
+      {"stat", "-1"},
+      {"stat", "x"},
+      {"stat", "1", "0"},
+      {"evict"},
+      {"evict", "hbm0", "--to", "5MB"},
+      {"evict", "hbm0", "--to", "-1"},
+      {"watermark", "set", "hbm0"},
+      {"watermark", "set", "hbm0", "--high", "0.5", "--low", "0.6"},
+      {"watermark", "set", "hbm0", "--high", "0.5", "--low", "0"},
+      {"watermark", "set", "hbm0", "--high", "85", "--low", "75"},
+      {"tensor", "show"},
+      {"replay"},
+      {"replay", "t", "--requests", "0"},
+      {"replay", "t", "--requests", "-3"},
+      {"replay", "t", "--block-bytes", "0"},
+      {"replay", "t", "--block-bytes", "64K"},
+      {"replay", "t", "--concurrency", "0"},
+      {"replay", "t", "--concurrency", "100000"},
+      {"replay", "t", "--tenant-processes", "0"},
+      {"replay", "t", "--speed", "-1"},
+      {"replay", "t", "--speed", "nan"},
+      {"replay", "t", "--worker", "1"},
+      {"replay", "t", "--forecast", "1,x"},
+      {"status", "-q"},
+  };
+  for (const auto& words : wrong) {
+    std::string line;
+    for (const char* word : words) line += std::string(word) + " ";
+    INFO(line);
+    const ParsedCommand parsed = Parse(words);
+    CHECK_FALSE(parsed.command);
+    CHECK(parsed.exit_code == 2);
+  }
+}
+
+TEST_CASE("help and version are exit code 0") {
+  for (const auto& words : std::vector<std::vector<const char*>>{
+           {"--help"}, {"replay", "--help"}, {"--version"}, {"tier", "list", "-h"}}) {
+    const ParsedCommand parsed = Parse(words);
+    CHECK_FALSE(parsed.command);
+    CHECK(parsed.exit_code == 0);
+  }
+}
+
+}  // namespace
+}  // namespace hmm::ctl
