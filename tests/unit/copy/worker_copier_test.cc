@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The daemon's copier against real memory and real files, buffered and O_DIRECT. pread and pwrite
-// are replaced in this program: they pass on to the kernel at most so many bytes a call, and count.
+// are replaced in this program: they report at most so many bytes a call, as a kernel may, and
+// record what they were asked for.
 #include "copy/worker_copier.h"
 
 #include <fcntl.h>
@@ -32,11 +33,14 @@ std::atomic<int> g_interrupts{0};       // so many calls fail with EINTR first
 std::atomic<std::size_t> g_last_io{0};  // bytes asked for by the last call
 std::atomic<const void*> g_last_buffer{nullptr};
 
-std::size_t Cap(std::size_t bytes, const void* buffer) {
+// What the kernel is asked for: whole units, so that O_DIRECT takes it.
+std::size_t Ask(std::size_t bytes, const void* buffer) {
   g_last_io = bytes;
   g_last_buffer = buffer;
-  return std::min(bytes, g_io_cap.load());
+  return std::min(bytes, (g_io_cap.load() + 4095) / 4096 * 4096);
 }
+// What the caller is told of it.
+ssize_t Tell(ssize_t n) { return std::min(n, static_cast<ssize_t>(g_io_cap.load())); }
 bool Interrupted() {
   if (g_interrupts.load() == 0) return false;
   --g_interrupts;
@@ -47,11 +51,11 @@ bool Interrupted() {
 
 extern "C" ssize_t pread(int fd, void* to, size_t bytes, off_t offset) {
   if (Interrupted()) return -1;
-  return ::syscall(SYS_pread64, fd, to, Cap(bytes, to), offset);
+  return Tell(::syscall(SYS_pread64, fd, to, Ask(bytes, to), offset));
 }
 extern "C" ssize_t pwrite(int fd, const void* from, size_t bytes, off_t offset) {
   if (Interrupted()) return -1;
-  return ::syscall(SYS_pwrite64, fd, from, Cap(bytes, from), offset);
+  return Tell(::syscall(SYS_pwrite64, fd, from, Ask(bytes, from), offset));
 }
 
 namespace hmm::copy {
@@ -245,7 +249,6 @@ TEST_CASE("short reads and writes are continued, interrupted ones repeated") {
   // 5000 breaks a unit: what came of it must be read or written again under O_DIRECT.
   const std::size_t cap = GENERATE(std::size_t{4096}, std::size_t{5000});
   Rig rig(direct);
-  if (direct && cap == 5000) return;  // the kernel refuses such a call, so it cannot be made short
   const Extent extent{.length = 40'960};
   Fill(rig.hbm.Address(extent), 40'000, 5);
   CopyResult out;
