@@ -93,10 +93,17 @@ BringOp::Place BringOp::Look(BringItem& item) {
 
 BringOp::Place BringOp::LookMoving(BringItem& item, TensorIndex index) {
   if (!args_.pin && core_.relocator.Destination(index) == *args_.target) return Place::kOnItsWay;
-  // Needed where it still is, or further up: a demotion under way ends here.
-  if (core_.relocator.CancelDemotion(index)) return Look(item);
-  core_.relocator.Raise(index, copy::Priority::kDemand);
-  return Place::kOnItsWay;
+  if (!core_.relocator.Cancellable(index)) {
+    core_.relocator.Raise(index, copy::Priority::kDemand);
+    return Place::kOnItsWay;
+  }
+  // Needed where it still is, or further up: the demotion is cancelled, but only when the tensor
+  // can be used at once (TakeBack). Earlier, reclaim would begin it anew while this call waits.
+  return Acceptable(item, core_.store.home_tier(index)) ? Place::kThere : Place::kMustMove;
+}
+
+void BringOp::TakeBack(TensorIndex index) {
+  if (core_.store[index].state == TensorState::kMoving) core_.relocator.CancelDemotion(index);
 }
 
 // --- 2: rooms -----------------------------------------------------------------------------------
@@ -200,6 +207,7 @@ void BringOp::StartMoves() {
     const TierId target = TargetOf(item);
     absl::Status started;
     if (core_.store.FindCopy(index, target, Copy::Role::kClean) != kNoIndex) {
+      TakeBack(index);
       started = core_.relocator.SwitchToClean(index, target);
     } else {
       std::vector<Room> rooms;
@@ -209,7 +217,7 @@ void BringOp::StartMoves() {
         if (at == item.rooms.end()) break;
         rooms.push_back(*at);
       }
-      if (rooms.size() != item.path.size()) continue;  // its place changed: the next look collects
+      if (rooms.empty() || rooms.size() != item.path.size()) continue;  // the next look collects
       item.rooms.clear();
       if (++item.attempts > kAttemptsMax) {
         for (const Room& room : rooms) core_.store.ReturnRoom(room);
@@ -217,6 +225,7 @@ void BringOp::StartMoves() {
                            absl::StrCat("moves of the tensor failed ", kAttemptsMax, " times"));
         continue;
       }
+      TakeBack(index);
       started = core_.relocator.Start(index, std::move(rooms), copy::Priority::kDemand);
     }
     if (started.ok()) {
@@ -241,6 +250,7 @@ void BringOp::PinArrived() {
     if (place == Place::kThere) {
       const TensorIndex index = Find(item);
       const TierId tier = core_.store.home_tier(index);
+      TakeBack(index);
       if (args_.pin) {
         item.error =
             core_.sessions.PinFor(session, core_.store[index], tier, core_.tiers[tier]->capacity(),

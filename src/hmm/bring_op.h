@@ -57,6 +57,7 @@ class BringOp final : public Op {
   enum class Place { kThere, kOnItsWay, kMustMove, kPinnedElsewhere, kFailed };
   Place Look(BringItem& item);
   Place LookMoving(BringItem& item, TensorIndex index);
+  void TakeBack(TensorIndex index);  // from a demotion under way
   bool Acceptable(const BringItem& item, TierId tier) const;
   bool FallBack(BringItem& item, TensorIndex index);
   TierId TargetOf(const BringItem& item) const;

@@ -209,7 +209,7 @@ Reclaimer::Outcome Reclaimer::Drop(TensorIndex victim) {
   return relocator_.Doom(victim) ? Outcome::kPinned : Outcome::kFreed;
 }
 
-Reclaimer::Outcome Reclaimer::Evict(TensorIndex victim, copy::Priority priority) {
+Reclaimer::Outcome Reclaimer::Evict(TensorIndex victim, copy::Priority priority, Bytes& refused) {
   const TierId tier = store_.home_tier(victim);
   for (std::size_t lower = tier + 1u; lower < tiers_.size(); ++lower) {
     if (store_.FindCopy(victim, static_cast<TierId>(lower), Copy::Role::kClean) == kNoIndex)
@@ -226,6 +226,8 @@ Reclaimer::Outcome Reclaimer::Evict(TensorIndex victim, copy::Priority priority)
   if (!room.ok()) {
     // Room there is on its way: wait for it rather than lose the bytes.
     if (relocator_.leaving_bytes(*below) > 0) return Outcome::kBlocked;
+    // Shorter ones may ask again, but not one by one down to the last byte.
+    refused = tensor.bytes / 2;
     return Drop(victim);
   }
   const absl::Status started = relocator_.Start(victim, {*room}, priority);
@@ -238,7 +240,9 @@ Reclaimer::Progress Reclaimer::MakeRoom(TierId tier, Bytes bytes, copy::Priority
   HMM_CHECK(++depth_ <= tiers_.size() + 1);
   Progress progress;
   if (!only.has_value()) progress.freed = DropClean(tier, bytes);
-  std::size_t budget = kLooksMax;
+  // Twice round at most: what was put to the hot end is met again.
+  std::size_t budget = std::min(kLooksMax, 2 * store_.lru(tier).size() + 8);
+  Bytes refused = std::numeric_limits<Bytes>::max();
   while (progress.freed + progress.leaving < bytes && victims_max-- > 0) {
     const TensorIndex victim = NextVictim(tier, only, budget, progress.saw_pinned);
     if (victim == kNoIndex) {
@@ -248,7 +252,7 @@ Reclaimer::Progress Reclaimer::MakeRoom(TierId tier, Bytes bytes, copy::Priority
     const Bytes length = store_.home(victim).extent.length;
     const Handle handle = store_[victim].handle();
     const TenantId tenant = store_[victim].tenant;
-    const Outcome outcome = Evict(victim, priority);
+    const Outcome outcome = Evict(victim, priority, refused);
     if (outcome == Outcome::kBlocked) {
       progress.blocked = true;
       break;
@@ -299,9 +303,10 @@ Reclaimer::Progress Reclaimer::MakeWindow(TierId tier, Bytes length) {
       skip.push_back(*window);
       continue;
     }
+    Bytes refused = std::numeric_limits<Bytes>::max();
     for (const TensorIndex victim : victims) {
       const Bytes bytes = store_.home(victim).extent.length;
-      const Outcome outcome = Evict(victim, copy::Priority::kMakeRoom);
+      const Outcome outcome = Evict(victim, copy::Priority::kMakeRoom, refused);
       if (outcome == Outcome::kFreed) progress.freed += bytes;
       if (outcome == Outcome::kLeaving) progress.leaving += bytes;
       if (outcome == Outcome::kBlocked) progress.blocked = true;

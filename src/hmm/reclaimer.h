@@ -67,7 +67,9 @@ class Reclaimer {
 
  private:
   enum class Outcome { kFreed, kLeaving, kBlocked, kPinned, kNoPlace };
-  Outcome Evict(TensorIndex victim, copy::Priority priority);
+  // `refused`: shortest length that the tier below refused in this pass; longer ones need not ask
+  // again, or a full node would cost the product of all lists.
+  Outcome Evict(TensorIndex victim, copy::Priority priority, Bytes& refused);
   Outcome Drop(TensorIndex victim);
   TensorIndex NextVictim(TierId tier, std::optional<TenantId> only, std::size_t& budget,
                          bool& saw_pinned);

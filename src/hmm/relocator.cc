@@ -225,14 +225,17 @@ absl::Status Relocator::SwitchToClean(TensorIndex index, TierId tier) {
   return absl::OkStatus();
 }
 
-bool Relocator::CancelDemotion(TensorIndex index) {
-  Tensor& tensor = store_[index];
+bool Relocator::Cancellable(TensorIndex index) const {
+  const Tensor& tensor = store_[index];
   if (tensor.state != TensorState::kMoving || tensor.move == 0) return false;
   const Move& move = *moves_.at(tensor.move);
-  // Past its first hop it is no longer where it was.
-  if (!move.down || store_.home_tier(index) != move.from) return false;
+  return move.down && store_.home_tier(index) == move.from;
+}
+
+bool Relocator::CancelDemotion(TensorIndex index) {
+  if (!Cancellable(index)) return false;
   ++counters_.cancelled_demotions;
-  Detach(tensor.move);
+  Detach(store_[index].move);
   Rest(index);
   return true;
 }

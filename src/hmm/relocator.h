@@ -54,6 +54,8 @@ class Relocator {
 
   // The tensor is needed where it still is: a demotion under way is cancelled. False: not demoting.
   bool CancelDemotion(TensorIndex index);
+  // Whether it would be: past its first hop the tensor is no longer where it was.
+  bool Cancellable(TensorIndex index) const;
   // A move under way is served at `priority` from now on.
   void Raise(TensorIndex index, copy::Priority priority);
   // Where the move under way ends. REQUIRES: tensor.move != 0.

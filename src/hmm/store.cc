@@ -273,6 +273,8 @@ void TensorStore::SwitchHome(TensorIndex index, CopyIndex to, bool keep_old) {
   Account(to, ByteState::kMoving);
   tensor.home = to;
   ++moving_homes_[next.tier];
+  PublishLocation(tensor);
+  share::PublishState(slot_of(tensor), {tensor.state, next.tier, tensor.generation});
   if (keep_old) {
     Copy& copy = copies_[old];
     copy.role = Copy::Role::kClean;

@@ -43,10 +43,10 @@ class ManualExecutor final : public Executor {
     return ran;
   }
 
-  // Lets `by` pass, running what becomes due on the way.
-  void Advance(Duration by) {
+  // Lets `by` pass, then runs what is due, at most `limit` tasks. Returns how many ran.
+  std::size_t Advance(Duration by, std::size_t limit = 1'000'000) {
     clock_.Advance(by);
-    RunReady();
+    return RunReady(limit);
   }
 
  private:
