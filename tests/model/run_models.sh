@@ -66,8 +66,9 @@ check() {  # dir model variant
      ! cc -w "$optimise" -DSAFETY -DCOLLAPSE "-DMEMLIM=$memory_mb" -o pan pan.c >> build.txt 2>&1; then
     found="broken: does not build: $(head -1 build.txt)"
   else
-    timeout "$limit_s" ./pan "-m$depth" "-w$hash_bits" > out.txt 2>&1 || true
-    found=$(verdict out.txt)
+    local rc=0
+    timeout "$limit_s" ./pan "-m$depth" "-w$hash_bits" > out.txt 2>&1 || rc=$?
+    if ((rc == 124)); then found="broken: not done in $limit_s s"; else found=$(verdict out.txt); fi
   fi
   states=$(sed -n 's/^ *\([0-9.e+]\+\) states, stored.*/\1/p' out.txt 2> /dev/null | tail -1 || true)
   printf '%-8s %-19s expected %-6s found %s, %s states, %d s\n' "$model" "$variant" "$expected" \

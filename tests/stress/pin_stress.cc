@@ -64,7 +64,7 @@ std::uint64_t Pattern(std::uint32_t slot, std::uint32_t generation, std::uint64_
 }
 
 std::uint64_t Poison(std::uint32_t generation) {
-  return 0x0101'0101'0101'0101 * static_cast<std::uint8_t>(0xde ^ generation);
+  return std::uint64_t{0x0101'0101'0101'0101} * static_cast<std::uint8_t>(0xde ^ generation);
 }
 
 template <typename T>
