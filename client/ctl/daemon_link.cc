@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "google/rpc/errors.pb.h"
+#include "hmm/v1/admin.grpc.pb.h"
+#include "hmm/v1/inspection.grpc.pb.h"
 
 namespace hmm::ctl {
 namespace {
@@ -94,22 +96,29 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const std::strin
   return std::unique_ptr<DaemonLink>(new DaemonLink(SocketPath(dir)));
 }
 
-DaemonLink::DaemonLink(const std::string& socket_path) {
+struct DaemonLink::Stubs {
+  std::unique_ptr<v1::Inspection::Stub> inspection;
+  std::unique_ptr<v1::Admin::Stub> admin;
+};
+
+DaemonLink::~DaemonLink() = default;
+
+DaemonLink::DaemonLink(const std::string& socket_path) : stubs_(std::make_unique<Stubs>()) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
       "unix:" + socket_path, grpc::InsecureChannelCredentials(), arguments);
-  inspection_ = v1::Inspection::NewStub(channel);
-  admin_ = v1::Admin::NewStub(channel);
+  stubs_->inspection = v1::Inspection::NewStub(channel);
+  stubs_->admin = v1::Admin::NewStub(channel);
 }
 
 absl::StatusOr<v1::GetStatusResponse> DaemonLink::GetStatus() {
-  return Call(*inspection_, &v1::Inspection::Stub::GetStatus, v1::GetStatusRequest());
+  return Call(*stubs_->inspection, &v1::Inspection::Stub::GetStatus, v1::GetStatusRequest());
 }
 
 absl::StatusOr<v1::ListTiersResponse> DaemonLink::ListTiers() {
-  return Call(*inspection_, &v1::Inspection::Stub::ListTiers, v1::ListTiersRequest());
+  return Call(*stubs_->inspection, &v1::Inspection::Stub::ListTiers, v1::ListTiersRequest());
 }
 
 absl::StatusOr<v1::ListTensorsResponse> DaemonLink::ListTensors(const std::string& tier,
@@ -118,27 +127,27 @@ absl::StatusOr<v1::ListTensorsResponse> DaemonLink::ListTensors(const std::strin
   request.set_page_size(kPageSize);
   request.set_page_token(page_token);
   request.set_tier(tier);
-  return Call(*inspection_, &v1::Inspection::Stub::ListTensors, request);
+  return Call(*stubs_->inspection, &v1::Inspection::Stub::ListTensors, request);
 }
 
 absl::StatusOr<v1::ListSessionsResponse> DaemonLink::ListSessions() {
-  return Call(*inspection_, &v1::Inspection::Stub::ListSessions, v1::ListSessionsRequest());
+  return Call(*stubs_->inspection, &v1::Inspection::Stub::ListSessions, v1::ListSessionsRequest());
 }
 
 absl::StatusOr<v1::SetWatermarksResponse> DaemonLink::SetWatermarks(
     const v1::SetWatermarksRequest& request) {
-  return Call(*admin_, &v1::Admin::Stub::SetWatermarks, request);
+  return Call(*stubs_->admin, &v1::Admin::Stub::SetWatermarks, request);
 }
 
 absl::StatusOr<v1::EvictResponse> DaemonLink::Evict(const v1::EvictRequest& request,
                                                     std::chrono::milliseconds timeout) {
-  return Call(*admin_, &v1::Admin::Stub::Evict, request, timeout);
+  return Call(*stubs_->admin, &v1::Admin::Stub::Evict, request, timeout);
 }
 
 absl::StatusOr<v1::DrainResponse> DaemonLink::Drain(bool off) {
   v1::DrainRequest request;
   request.set_off(off);
-  return Call(*admin_, &v1::Admin::Stub::Drain, request);
+  return Call(*stubs_->admin, &v1::Admin::Stub::Drain, request);
 }
 
 }  // namespace hmm::ctl

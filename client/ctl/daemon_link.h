@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "hmm/v1/admin.grpc.pb.h"
-#include "hmm/v1/inspection.grpc.pb.h"
+#include "hmm/v1/admin.pb.h"
+#include "hmm/v1/inspection.pb.h"
 
 namespace hmm::ctl {
 
@@ -25,6 +25,7 @@ class DaemonLink {
   static absl::Status Probe(const std::string& dir);
   // UNAVAILABLE/NO_DAEMON says where it looked and how to start one; PERMISSION_DENIED who may ask.
   static absl::StatusOr<std::unique_ptr<DaemonLink>> Connect(const std::string& dir);
+  ~DaemonLink();
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus();
   absl::StatusOr<v1::ListTiersResponse> ListTiers();
@@ -37,10 +38,10 @@ class DaemonLink {
   absl::StatusOr<v1::DrainResponse> Drain(bool off);
 
  private:
+  struct Stubs;  // gRPC stays in the .cc
   explicit DaemonLink(const std::string& socket_path);
 
-  std::unique_ptr<v1::Inspection::Stub> inspection_;
-  std::unique_ptr<v1::Admin::Stub> admin_;
+  std::unique_ptr<Stubs> stubs_;
 };
 
 }  // namespace hmm::ctl

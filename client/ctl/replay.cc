@@ -220,7 +220,10 @@ class Replayer::Server {
       owner_.errors_in_a_row_.store(0, std::memory_order_relaxed);
       return true;
     }
-    owner_.errors_in_a_row_.fetch_add(1, std::memory_order_relaxed);
+    // The library has tried to attach again for its whole time-out: no use in asking once more.
+    const bool gone = ReasonOf(status) == Reason::kNoDaemon;
+    owner_.errors_in_a_row_.fetch_add(gone ? options_.errors_in_a_row_max : 1,
+                                      std::memory_order_relaxed);
     tally_.AddError(absl::StrCat(what, ": ", std::string(status.message())));
     return false;
   }

@@ -217,20 +217,25 @@ TEST_CASE("no room: tried again, then given up as unstored, never an error") {
   }
 }
 
-TEST_CASE("a daemon that is gone ends the run after a bounded number of errors") {
+TEST_CASE("errors in a row end the run, a daemon that is gone at once") {
   const Trace trace = SmallTrace(500);
-  FakeStore store(100, 100);
-  store.lookup_fault = Error(absl::StatusCode::kUnavailable, Reason::kNoDaemon, "gone");
   ReplayOptions options = SmallOptions();
   options.errors_in_a_row_max = 3;
-  store.full_times = 1'000'000'000;
   options.retry_max = std::chrono::milliseconds(0);
-  Replayer replayer(trace, options, store);
-  const ReplayTally tally = replayer.Run({});
-  CHECK(tally.interrupted);
-  CHECK(tally.errors == 3);
-  CHECK(tally.requests == 3);
-  CHECK(tally.messages[0] == "Lookup: gone");
+  struct Case {
+    Reason reason;
+    std::uint64_t errors;
+  };
+  for (const Case& expected : {Case{Reason::kInternal, 3}, Case{Reason::kNoDaemon, 1}}) {
+    FakeStore store(100, 100);
+    store.lookup_fault = Error(absl::StatusCode::kUnavailable, expected.reason, "gone");
+    store.full_times = 1'000'000'000;
+    const ReplayTally tally = Replayer(trace, options, store).Run({});
+    CHECK(tally.interrupted);
+    CHECK(tally.errors == expected.errors);
+    CHECK(tally.requests == expected.errors);
+    CHECK(tally.messages[0] == "Lookup: gone");
+  }
 }
 
 TEST_CASE("a stop asked for ends the run with what was done") {
