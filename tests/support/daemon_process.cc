@@ -98,6 +98,16 @@ void ChildProcess::Signal(int signal) {
   if (Running()) ::kill(pid_, signal);
 }
 
+void ChildProcess::Stop() {
+  Signal(SIGSTOP);
+  // The signal is on its way when kill returns; the process stands still when its parent is told.
+  while (!ended_) {
+    const pid_t told = ::waitpid(pid_, &status_, WUNTRACED);
+    if (told == pid_ && WIFSTOPPED(status_)) return;
+    if (told == pid_ || errno != EINTR) ended_ = true;
+  }
+}
+
 int ChildProcess::Wait() {
   while (!ended_) {
     if (::waitpid(pid_, &status_, 0) == pid_ || errno != EINTR) ended_ = true;
@@ -144,7 +154,7 @@ int DaemonProcess::Terminate() {
   return child_->Wait();
 }
 
-void DaemonProcess::Stop() { child_->Signal(SIGSTOP); }
+void DaemonProcess::Stop() { child_->Stop(); }
 void DaemonProcess::Continue() { child_->Signal(SIGCONT); }
 
 }  // namespace hmm::testing

@@ -31,6 +31,8 @@ class ChildProcess {
   // False once it has ended by itself.
   bool Running();
   void Signal(int signal);
+  // SIGSTOP; returns when it stands still.
+  void Stop();
   // Waits for its end. Exit status, or 128 + the signal.
   int Wait();
 
@@ -54,7 +56,7 @@ class DaemonProcess {
   void Start();     // REQUIRES: not running
   void Kill();      // SIGKILL, and waits for its end
   int Terminate();  // SIGTERM, and waits: the exit status
-  void Stop();      // SIGSTOP
+  void Stop();      // SIGSTOP, until it stands still
   void Continue();  // SIGCONT
 
  private:
