@@ -153,6 +153,7 @@ bool AllocateOp::Finish() {
       return FailAll(i, why);
     }
   }
+  ReturnRooms();  // of those that could not be created after all
   for (std::size_t i = result.tensors.size(); i-- > 0;) {
     ++(result.tensors[i].ok() ? core_.counters.allocations : core_.counters.allocation_failures);
     // First of a batch last: a prefix is used from its start, so its end should go first.

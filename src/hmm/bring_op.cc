@@ -204,11 +204,11 @@ void BringOp::StartMoves() {
   for (BringItem& item : items_) {
     if (!item.open() || Look(item) != Place::kMustMove) continue;
     const TensorIndex index = Find(item);
-    const TierId target = TargetOf(item);
+    PlanPath(item, index);
     absl::Status started;
-    if (core_.store.FindCopy(index, target, Copy::Role::kClean) != kNoIndex) {
+    if (core_.store.FindCopy(index, item.path.front(), Copy::Role::kClean) != kNoIndex) {
       TakeBack(index);
-      started = core_.relocator.SwitchToClean(index, target);
+      started = core_.relocator.SwitchToClean(index, item.path.front());
     } else {
       std::vector<Room> rooms;
       for (const TierId hop : item.path) {
@@ -267,28 +267,41 @@ void BringOp::PinArrived() {
   }
 }
 
+void BringOp::Unpin(BringItem& item) {
+  Session& session = *core_.sessions.Find(call_.session);
+  CallRecord& record = session.calls.at(call_.call_id);
+  const auto made = std::find_if(record.pins.begin(), record.pins.end(), [&](const MadePin& pin) {
+    return pin.slot == item.handle.slot && pin.generation == item.handle.generation;
+  });
+  HMM_CHECK(made != record.pins.end());
+  core_.sessions.UndoOne(session, *made);
+  record.pins.erase(made);
+  item.done = false;
+}
+
+void BringOp::DropDead() {
+  // Freed by another while this call waited for the rest: its handle is dead, so is our pin.
+  for (BringItem& item : items_) {
+    if (!item.done || !args_.pin || Find(item) != kNoIndex) continue;
+    Unpin(item);
+    item.error = Unknown();
+  }
+}
+
 void BringOp::CutRun() {
   // Beyond the first that is not to be had nothing is of use.
   const auto first = std::find_if(items_.begin(), items_.end(),
                                   [](const BringItem& item) { return !item.error.ok(); });
   if (first == items_.end()) return;
-  Session& session = *core_.sessions.Find(call_.session);
-  CallRecord& record = session.calls.at(call_.call_id);
   for (auto it = std::next(first); it != items_.end(); ++it) {
-    if (it->done) {
-      const MadePin pin{it->handle.slot, it->handle.generation};
-      const auto made = std::find_if(
-          record.pins.rbegin(), record.pins.rend(),
-          [&](const MadePin& p) { return p.slot == pin.slot && p.generation == pin.generation; });
-      core_.sessions.UndoOne(session, pin);
-      if (made != record.pins.rend()) record.pins.erase(std::next(made).base());
-    }
+    if (it->done) Unpin(*it);
     Settle(*it);
   }
   items_.erase(std::next(first), items_.end());
 }
 
 bool BringOp::Step() {
+  DropDead();
   if (args_.run) CutRun();
   // Pins are taken only once no room is waited for: a call that holds pins while it waits could
   // lock out the very reclaim it waits for.

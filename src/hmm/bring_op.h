@@ -67,6 +67,8 @@ class BringOp final : public Op {
   void StartMoves();
   void PinArrived();
   bool FinishIfDone();
+  void Unpin(BringItem& item);
+  void DropDead();
   void CutRun();
   void Undo();
   void Settle(BringItem& item);  // rooms and hold given back

@@ -305,9 +305,11 @@ absl::StatusOr<std::uint32_t> Manager::Release(SessionId id, std::uint64_t call_
                        std::chrono::milliseconds(10));
     }
     // A Release may overtake its call: the record made here makes the call pin nothing.
-    const auto [it, fresh] = session->calls.try_emplace(call_id);
-    CallRecord& record = it->second;
-    if (!fresh && record.state == CallRecord::State::kWaiting) Cancel(record.op);
+    if (const auto it = session->calls.find(call_id);
+        it != session->calls.end() && it->second.state == CallRecord::State::kWaiting) {
+      Cancel(it->second.op);
+    }
+    CallRecord& record = session->calls[call_id];
     undone = core_->sessions.Undo(*session, record);
     record.state = CallRecord::State::kReleased;
   }

@@ -19,7 +19,7 @@ namespace hmm::testing {
 namespace {
 
 constexpr std::uint64_t kStepsPerWorld = 4000;
-constexpr std::uint64_t kWorlds = 28;
+constexpr std::uint64_t kWorlds = 150;
 
 std::uint64_t current_seed = 0;
 std::uint64_t current_step = 0;

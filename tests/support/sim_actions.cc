@@ -32,6 +32,7 @@ std::string SimWorld::TierName(bool may_be_empty) {
 
 void SimWorld::OpenClient() {
   action_ = "open";
+  if (clients_.empty()) (void)manager_->Drain(false);
   core::SessionInfo info;
   const int tenant = static_cast<int>(Pick(options_.tenants));
   info.tenant = absl::StrCat("tenant", tenant);
