@@ -14,12 +14,10 @@ namespace hmm::daemon {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 // Accepted at one go before other sockets get their turn.
 constexpr int kBurst = 16;
 constexpr milliseconds kBackOff{20};
-constexpr seconds kWarnEvery{5};
 
 share::UniqueFd OpenSpare() { return share::UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -70,7 +68,7 @@ void AcceptLoop::Accept() {
         Shed();
         return BackOff();
       default:
-        spdlog::error("{}: accept: {}", name_, std::strerror(errno));
+        if (limit_.Allow()) spdlog::error("{}: accept: {}", name_, std::strerror(errno));
         return BackOff();
     }
   }
@@ -89,9 +87,7 @@ void AcceptLoop::Shed() {
     if (!spare_.valid()) spare_ = OpenSpare();
     if (!more || !spare_.valid()) break;
   }
-  const auto now = std::chrono::steady_clock::now();
-  if (now - warned_ < kWarnEvery) return;
-  warned_ = now;
+  if (!limit_.Allow()) return;
   spdlog::warn("{}: out of file descriptors, turned away {} connections (raise LimitNOFILE)", name_,
                shed);
 }

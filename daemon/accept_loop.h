@@ -12,6 +12,7 @@
 #include <functional>
 #include <string>
 
+#include "daemon/log_limit.h"
 #include "share/memory_file.h"
 
 namespace hmm::daemon {
@@ -37,7 +38,7 @@ class AcceptLoop {
   const std::string name_;
   const OnAccept on_accept_;
   share::UniqueFd spare_;
-  std::chrono::steady_clock::time_point warned_{};
+  LogLimit limit_;
   bool stopped_ = false;
 };
 

@@ -74,9 +74,7 @@ void Acceptor::Forget(Watched::iterator it) {
 }
 
 void Acceptor::Turn(const std::string& why) {
-  const auto now = std::chrono::steady_clock::now();
-  if (now - warned_ < std::chrono::seconds(5)) return;
-  warned_ = now;
+  if (!limit_.Allow()) return;
   spdlog::warn("{}: turned a connection away: {}", options_.name, why);
 }
 

@@ -11,13 +11,13 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <chrono>
 #include <functional>
 #include <list>
 #include <memory>
 #include <string>
 
 #include "daemon/accept_loop.h"
+#include "daemon/log_limit.h"
 #include "daemon/peer.h"
 
 namespace grpc {
@@ -63,7 +63,7 @@ class Acceptor {
   int listener_fd_ = -1;
   Watched watched_;
   bool stopped_ = false;
-  std::chrono::steady_clock::time_point warned_{};
+  LogLimit limit_;
 };
 
 }  // namespace hmm::daemon

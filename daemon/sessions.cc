@@ -53,7 +53,7 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
   // The socket's end of the session. The process is watched on if there is a session to reap.
   void Close(std::string_view why) {
     if (!socket_.is_open()) return;
-    if (!why.empty()) {
+    if (!why.empty() && owner_.limit_.Allow()) {
       spdlog::info("session {} (pid {}): closed: {}", session_, peer_.pid, why);
     }
     LeaveGreeting();
@@ -190,7 +190,10 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
   }
 
   void Refuse(const absl::Status& status) {
-    spdlog::info("session of pid {} (uid {}) refused: {}", peer_.pid, peer_.uid, MessageOf(status));
+    if (owner_.limit_.Allow()) {
+      spdlog::info("session of pid {} (uid {}) refused: {}", peer_.pid, peer_.uid,
+                   MessageOf(status));
+    }
     // A peer that does not even read its refusal loses nothing.
     SendMessage(socket_.native_handle(), MakeRefusal(status)).IgnoreError();
     Close("");

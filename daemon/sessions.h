@@ -24,6 +24,7 @@
 #include "base/executor.h"
 #include "base/ids.h"
 #include "daemon/accept_loop.h"
+#include "daemon/log_limit.h"
 #include "hmm/manager.h"
 
 namespace hmm::daemon {
@@ -63,6 +64,7 @@ class Sessions {
   std::uint64_t next_id_ = 1;
   std::size_t handshakes_ = 0;
   std::size_t open_sockets_ = 0;
+  LogLimit limit_;
   // Until the process is dead and its socket closed; a closed session's process is still watched.
   std::map<std::uint64_t, std::shared_ptr<Connection>> connections_;
 };
