@@ -151,7 +151,8 @@ absl::StatusOr<core::PrefetchArgs> Decode(const v1::PrefetchRequest& request, Ti
   }
   core::PrefetchArgs args{.handles = DecodeHandles(request.handles()),
                           .keys = DecodeKeys(request.keys()),
-                          .tier = request.tier()};
+                          .tier = request.tier(),
+                          .in_place = request.in_place()};
   // Past a year it is no deadline, and the sum must not overflow.
   constexpr std::uint64_t kYearUs = 365ull * 24 * 3600 * 1'000'000;
   if (request.deadline_us() > 0 && request.deadline_us() < kYearUs) {

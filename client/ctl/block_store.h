@@ -43,6 +43,8 @@ class BlockStore {
   // each.
   virtual absl::StatusOr<std::vector<absl::Status>> Seal(
       std::vector<std::unique_ptr<PinnedBlock>> blocks) = 0;
+  // Makes `keys` the ones used last, the first of them last of all. Those not there are skipped.
+  virtual absl::Status Touch(absl::Span<const std::string> keys) = 0;
 };
 
 }  // namespace hmm::ctl

@@ -81,4 +81,8 @@ absl::StatusOr<std::vector<absl::Status>> ClientBlockStore::Seal(
   return client_.SealBatch(std::move(items));
 }
 
+absl::Status ClientBlockStore::Touch(absl::Span<const std::string> keys) {
+  return client_.Touch(keys).status();  // NOT_FOUND of one is no failure: it was evicted since
+}
+
 }  // namespace hmm::ctl

@@ -23,6 +23,7 @@ class ClientBlockStore final : public BlockStore {
                                                  std::chrono::milliseconds timeout) override;
   absl::StatusOr<std::vector<absl::StatusOr<std::unique_ptr<PinnedBlock>>>> Allocate(
       absl::Span<const std::string> keys, Bytes bytes, std::chrono::milliseconds timeout) override;
+  absl::Status Touch(absl::Span<const std::string> keys) override;
   absl::StatusOr<std::vector<absl::Status>> Seal(
       std::vector<std::unique_ptr<PinnedBlock>> blocks) override;
 

@@ -84,6 +84,7 @@ class Replayer::Server {
     const std::size_t run = ReadRun(blocks);
     tally_.misses += blocks.size() - run;
     WriteRest(blocks, run);
+    TouchAll(blocks);
   }
 
   const ReplayTally& tally() const { return tally_; }
@@ -138,6 +139,16 @@ class Replayer::Server {
       end = begin;
     }
     tally_.miss_us.Add(us);
+  }
+
+  // Phase 3: the whole request was in use, its start last: so a cache loses ends of prefixes first,
+  // and what it still holds is a leading run.
+  void TouchAll(const std::vector<std::uint64_t>& blocks) {
+    for (std::size_t end = blocks.size(); end > 0;) {
+      const std::size_t begin = end - std::min(kBatchMax, end);
+      Count("Touch", store_.Touch(Keys(blocks, begin, end - begin)));
+      end = begin;
+    }
   }
 
   // Stores what it can, again for what finds no room, until retry_max is over. Returns the time

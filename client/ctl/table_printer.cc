@@ -191,8 +191,8 @@ class TablePrinter final : public Printer {
                  {"HITS/s", true, 8},
                  {"IN/s", true, 6},
                  {"OUT/s", true, 6},
-                 {"READ-IN", true, 11},
-                 {"SENT-OUT", true, 11}});
+                 {"BYTES-IN", true, 11},
+                 {"BYTES-OUT", true, 11}});
     for (const StatTier& tier : report.tiers) {
       table.AddRow({tier.name, KindCell(tier.kind, tier.emulated), SizeCell(tier.capacity_bytes),
                     SizeCell(tier.used_bytes), SizeCell(tier.pinned_bytes),

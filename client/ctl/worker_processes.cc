@@ -11,8 +11,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +39,15 @@ absl::StatusOr<Pipe> MakePipe() {
   std::array<int, 2> fds{};
   if (pipe2(fds.data(), O_CLOEXEC) != 0) return PosixError("pipe", errno);
   return Pipe{fds[0], fds[1]};
+}
+
+// This program's file, so that its name shows in `session list`; the link itself where the file is
+// not there any more (an upgrade while it runs).
+std::string OwnPath() {
+  const std::string link = "/proc/self/exe";
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::read_symlink(link, error);
+  return !error && std::filesystem::exists(path, error) ? path.string() : link;
 }
 
 void Close(int* fd) {
@@ -129,7 +140,7 @@ absl::Status WorkerProcesses::Spawn(const std::vector<std::string>& arguments, s
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setsigmask(&attributes, &mask);
   const int error =
-      posix_spawn(&worker.pid, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+      posix_spawn(&worker.pid, OwnPath().c_str(), &actions, &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   Close(&down->read);

@@ -260,9 +260,8 @@ Tensor Attachment::MakeTensor(const std::shared_ptr<Attachment>& self, std::uint
   return tensor;
 }
 
-Pin Attachment::MakePin(std::shared_ptr<Attachment> self, std::uint32_t slot, std::byte* data,
-                        const Place& place) {
-  Pin pin;
+void Attachment::Fill(Pin& pin, std::shared_ptr<Attachment>&& self, std::uint32_t slot,
+                      std::byte* data, const Place& place) {
   pin.attachment_ = std::move(self);
   pin.data_ = data;
   pin.size_ = place.bytes;
@@ -270,15 +269,16 @@ Pin Attachment::MakePin(std::shared_ptr<Attachment> self, std::uint32_t slot, st
   // By the segment, not by the state word: the location stays put under a pin, while the word may
   // say MOVING for the moment that a move needs to find the pin and give up.
   pin.tier_ = TierOfSegment(place.segment);
-  return pin;
 }
 
+// Nanoseconds count here: no Pin is moved, and a mapped segment is reached without a status.
 std::optional<Pin> Attachment::TryPin(std::shared_ptr<Attachment> self, std::uint64_t handle) {
+  std::optional<Pin> out;
   const Handle tensor = Handle::Unpack(handle);
-  if (self->forked() || self->lost() || tensor.slot >= self->max_tensors_) return std::nullopt;
+  if (self->forked() || self->lost() || tensor.slot >= self->max_tensors_) return out;
   const share::TableSlot& slot = self->table_[tensor.slot];
   std::atomic<std::uint32_t>& word = self->words_[tensor.slot];
-  if (!share::TryPin(word, slot, tensor.generation)) return std::nullopt;
+  if (!share::TryPin(word, slot, tensor.generation)) return out;
   // Only now: before the pin the location may be another's.
   const Place place{slot.segment.load(std::memory_order_relaxed),
                     slot.offset.load(std::memory_order_relaxed),
@@ -286,15 +286,15 @@ std::optional<Pin> Attachment::TryPin(std::shared_ptr<Attachment> self, std::uin
   std::byte* data = nullptr;
   if (const SegmentMap::Segment* segment = self->segments_->Find(place.segment)) {
     data = SegmentMap::Resolve(*segment, place.offset, place.bytes);
-  } else if (absl::StatusOr<std::byte*> reached = self->Reach(place, After(kPullTimeout));
-             reached.ok()) {
-    data = *reached;
+  } else {
+    data = self->Reach(place, After(kPullTimeout)).value_or(nullptr);
   }
   if (data == nullptr) {
     share::Unpin(word);
-    return std::nullopt;
+    return out;
   }
-  return MakePin(std::move(self), tensor.slot, data, place);
+  Fill(out.emplace(), std::move(self), tensor.slot, data, place);
+  return out;
 }
 
 absl::StatusOr<Pin> Attachment::Adopt(const std::shared_ptr<Attachment>& self, std::uint64_t handle,
@@ -306,7 +306,9 @@ absl::StatusOr<Pin> Attachment::Adopt(const std::shared_ptr<Attachment>& self, s
     self->GiveBack(handle);
     return data.status();
   }
-  return MakePin(self, tensor.slot, *data, place);
+  Pin pin;
+  Fill(pin, std::shared_ptr<Attachment>(self), tensor.slot, *data, place);
+  return pin;
 }
 
 void Attachment::GiveBack(std::uint64_t handle) {

@@ -88,8 +88,8 @@ class alignas(64) Attachment {
   absl::Status Start();
   void Watch();
   void SendReleases();
-  static Pin MakePin(std::shared_ptr<Attachment> self, std::uint32_t slot, std::byte* data,
-                     const Place& place);
+  static void Fill(Pin& pin, std::shared_ptr<Attachment>&& self, std::uint32_t slot,
+                   std::byte* data, const Place& place);
   // The address of a place, pulling its segment if it is not mapped yet.
   absl::StatusOr<std::byte*> Reach(const Place& place, TimePoint deadline);
   absl::StatusOr<const SegmentMap::Segment*> Pull(SegmentId segment, TimePoint deadline);

@@ -114,6 +114,21 @@ absl::StatusOr<std::vector<absl::Status>> Client::PrefetchBatch(absl::Span<const
   return Spread("Prefetch", response, selection.asked, std::move(selection.verdict));
 }
 
+absl::StatusOr<std::vector<absl::Status>> Client::Touch(absl::Span<const std::string> keys) {
+  if (impl_->forked()) return ForkedError();
+  v1::PrefetchRequest request;
+  for (const std::string& key : keys) request.add_keys(key);
+  request.set_in_place(true);
+  v1::PrefetchResponse response;
+  Impl::AttachmentPtr used;
+  HMM_RETURN_IF_ERROR(impl_->CallAny(request, response, impl_->DeadlineOf(Timeout{0}), used));
+  if (response.results_size() != static_cast<int>(keys.size())) return CountError("Touch");
+  std::vector<absl::Status> verdict;
+  verdict.reserve(keys.size());
+  for (const auto& result : response.results()) verdict.push_back(FromElement(result.error()));
+  return verdict;
+}
+
 // --- Swap ---------------------------------------------------------------------------------------
 
 absl::Status Client::Swap(const Tensor& tensor, const PlaceOptions& where) {

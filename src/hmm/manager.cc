@@ -17,6 +17,9 @@
 namespace hmm::core {
 namespace {
 
+// Doomed tensors that a dead session's pins may have held, looked at in one go.
+constexpr std::size_t kSweepAtReap = 1u << 16;
+
 absl::Status Unknown() {
   return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
                "no such tensor: never allocated here, freed, or evicted");
@@ -93,19 +96,15 @@ void Manager::ReapSession(SessionId id) {
   if (session == nullptr) return;
   ++core_->counters.reaped_sessions;
   // The page goes first: its pins would keep what the session owned.
-  auto owned = std::exchange(session->owned, {});
-  const std::vector<TensorIndex> dying(owned.begin(), owned.end());
-  std::vector<std::pair<TenantId, Handle>> handles;
-  handles.reserve(dying.size());
-  for (const TensorIndex index : dying) {
-    handles.emplace_back(core_->store[index].tenant, core_->store[index].handle());
+  std::vector<Handle> handles;
+  handles.reserve(session->owned.size());
+  for (const TensorIndex index : session->owned) {
+    handles.push_back(core_->store[index].handle());
   }
+  core_->Bury(id, std::move(handles));
   core_->sessions.Remove(id);
-  for (const auto& [tenant, handle] : handles) {
-    const TensorIndex index = core_->store.Find(tenant, handle);
-    if (index != kNoIndex) core_->relocator.Doom(index);
-  }
-  core_->relocator.SweepDoomed(std::numeric_limits<std::size_t>::max());
+  core_->BurySome();
+  core_->relocator.SweepDoomed(kSweepAtReap);
   core_->Kick();
 }
 
@@ -310,8 +309,14 @@ absl::StatusOr<std::uint32_t> Manager::Release(SessionId id, std::uint64_t call_
       Cancel(it->second.op);
     }
     CallRecord& record = session->calls[call_id];
+    const std::vector<MadePin> made = record.allocated ? record.pins : std::vector<MadePin>();
     undone = core_->sessions.Undo(*session, record);
     record.state = CallRecord::State::kReleased;
+    for (const MadePin& pin : made) {
+      // Nobody ever learned of its handle; its bytes and its key must not stay taken.
+      const TensorIndex index = core_->store.Find(session->tenant, {pin.slot, pin.generation});
+      if (index != kNoIndex && !core_->store[index].sealed) core_->relocator.Doom(index);
+    }
   }
   core_->sessions.Forget(*session, oldest_live_call_id);
   core_->Kick();
@@ -325,16 +330,26 @@ absl::StatusOr<std::vector<absl::Status>> Manager::Prefetch(SessionId id,
   std::optional<TierId> named;
   HMM_RETURN_IF_ERROR(core_->MappableByName(args.tier, named));
   const TierId target = named.value_or(session->device);
+  // Found anew for each step: bringing one up may drop another.
+  const std::size_t count = args.handles.size() + args.keys.size();
+  auto find = [&](std::size_t i) {
+    return i < args.handles.size()
+               ? core_->store.Find(session->tenant, args.handles[i])
+               : core_->store.FindKey(session->tenant, args.keys[i - args.handles.size()]);
+  };
+  // First of a batch last: a prefix is used from its start, so its end should go first.
+  for (std::size_t i = count; i-- > 0;) {
+    if (const TensorIndex index = find(i); index != kNoIndex) core_->store.Touch(index);
+  }
   std::vector<absl::Status> results;
-  results.reserve(args.handles.size() + args.keys.size());
-  for (const Handle handle : args.handles) {
-    results.push_back(
-        core_->PrefetchOne(core_->store.Find(session->tenant, handle), target, args.deadline));
+  results.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const TensorIndex index = find(i);
+    results.push_back(args.in_place && index != kNoIndex
+                          ? absl::OkStatus()
+                          : core_->PrefetchOne(index, target, args.deadline));
   }
-  for (const std::string& key : args.keys) {
-    results.push_back(
-        core_->PrefetchOne(core_->store.FindKey(session->tenant, key), target, args.deadline));
-  }
+  core_->Kick();
   return results;
 }
 

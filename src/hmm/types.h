@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,8 @@ struct ManagerOptions {
   Duration rescan = std::chrono::milliseconds(2);  // a wait looks again: unpin is silent
   Duration audit = std::chrono::seconds(1);        // pins, pages behind our back
   std::size_t victims_per_batch = 64;              // moved between two looks at the watermark
+  // A slot's last generation: then the slot is retired, so that no handle is ever given out twice.
+  std::uint32_t generation_max = std::numeric_limits<std::uint32_t>::max();
   copy::MoverOptions mover;
 };
 
@@ -138,6 +141,7 @@ struct PrefetchArgs {
   std::vector<std::string> keys;
   std::string tier;
   TimePoint deadline = TimePoint::max();
+  bool in_place = false;  // only recency: nothing moves
 };
 
 struct SwapArgs {

@@ -202,6 +202,10 @@ class Client {
   absl::StatusOr<std::vector<absl::Status>> FreeBatch(absl::Span<const Tensor> tensors);
   absl::StatusOr<std::vector<absl::Status>> PrefetchBatch(absl::Span<const Tensor> tensors,
                                                           const PlaceOptions& where = {});
+  // Says that these keys are in use, as if the first had been used last; nothing moves. A cache
+  // that drops what was used longest ago then loses the end of a prefix before its start: call it
+  // with a request's keys in prefix order when the request is done. NOT_FOUND: no longer there.
+  absl::StatusOr<std::vector<absl::Status>> Touch(absl::Span<const std::string> keys);
   absl::StatusOr<std::vector<absl::Status>> SwapBatch(absl::Span<const Tensor> tensors,
                                                       const PlaceOptions& where);
 

@@ -33,7 +33,7 @@ class FakeStore final : public BlockStore {
       const bool fast = static_cast<std::size_t>(it - blocks_.begin()) < hbm_;
       run.push_back({Pin((*it)->bytes), fast ? "hbm0" : "cold"});
     }
-    for (std::size_t i = run.size(); i-- > 0;) Touch(keys[i]);
+    for (std::size_t i = run.size(); i-- > 0;) TouchOne(keys[i]);
     return run;
   }
 
@@ -76,6 +76,14 @@ class FakeStore final : public BlockStore {
     return out;
   }
 
+  absl::Status Touch(absl::Span<const std::string> keys) override {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = keys.size(); i-- > 0;) {
+      if (Find(keys[i]) != blocks_.end()) TouchOne(keys[i]);
+    }
+    return absl::OkStatus();
+  }
+
   std::size_t pins() const { return pins_; }
   std::size_t most_pins() const { return most_pins_; }
 
@@ -108,7 +116,7 @@ class FakeStore final : public BlockStore {
     return std::find_if(blocks_.begin(), blocks_.end(),
                         [&](const auto& entry) { return entry->key == key; });
   }
-  void Touch(const std::string& key) {
+  void TouchOne(const std::string& key) {
     const auto it = Find(key);
     std::rotate(blocks_.begin(), it, it + 1);
   }
