@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import check_errors_doc
 import check_format
 import check_includes
 import check_installed_headers
@@ -16,6 +17,7 @@ import check_sizes
 import check_spdx
 import check_tests_registered
 import check_units
+import gen_errors_doc
 import lintlib
 
 TABLE = """# src
@@ -228,6 +230,38 @@ class InstalledHeaders(unittest.TestCase):
         self.assertTrue(self.found("#include <grpc/grpc.h>\n"))
         self.assertTrue(self.found('#include "base/u.h"\n'))
         self.assertTrue(self.found('#include "../../../src/base/u.h"\n'))
+
+
+class ErrorsDoc(unittest.TestCase):
+    source = ('#define HMM_REASONS(X) \\\n  X(Full, "FULL", "No room; wait.") \\\n'
+              '  X(Io, "IO", \\\n    "A call \\"x|y\\" " \\\n    "failed.")\n\nenum class Reason {};\n')
+
+    def found(self, page, source=None):
+        return problems(check_errors_doc,
+                        {"src/base/status.h": source or self.source, "docs/errors.md": page})
+
+    def test_the_macro_is_read(self):
+        self.assertEqual(gen_errors_doc.reasons(self.source),
+                         [("Full", "FULL", "No room; wait."), ("Io", "IO", 'A call "x|y" failed.')])
+
+    def test_only_what_is_generated_passes(self):
+        page = gen_errors_doc.page(self.source)
+        self.assertIn('| `IO` | A call "x\\|y" failed. |\n', page)
+        self.assertEqual(self.found(page), [])
+        for bad in (page.replace("wait", "hope"), page + "more\n", page.replace("| `IO`", "| `OI`"),
+                    ""):
+            with self.subTest(bad[-40:]):
+                self.assertEqual(len(self.found(bad)), 1)
+
+    def test_an_entry_that_cannot_be_read_is_an_error(self):
+        page = gen_errors_doc.page(self.source)
+        for bad in (self.source.replace("X(Io,", "Y(Io,"), self.source.replace('"IO"', '"FULL"'),
+                    self.source.replace("HMM_REASONS", "REASONS")):
+            with self.subTest(bad):
+                self.assertIn("src/base/status.h:1", self.found(page, bad)[0])
+
+    def test_a_missing_page_is_an_error(self):
+        self.assertEqual(len(problems(check_errors_doc, {"src/base/status.h": self.source})), 1)
 
 
 class Units(unittest.TestCase):
