@@ -58,7 +58,7 @@ void AllocateOp::CheckSpecs() {
 }
 
 absl::Status AllocateOp::TakeFor(std::size_t i, TierId tier) {
-  const Session& session = *core_.sessions.Find(call_.session);
+  Session& session = *core_.sessions.Find(call_.session);
   const Bytes bytes = args_.tensors[i].bytes;
   Bytes pinned = 0;  // by this call, so far
   for (const Item& item : items_) {
@@ -71,7 +71,7 @@ absl::Status AllocateOp::TakeFor(std::size_t i, TierId tier) {
   auto room = core_.reclaimer.Take(session.tenant, tier, bytes, Purpose::kAllocate);
   if (!room.ok()) return room.status();
   items_[i].room = *room;
-  core_.Progressed(tier);
+  core_.Progressed(tier, *this);
   return absl::OkStatus();
 }
 
@@ -92,11 +92,14 @@ bool AllocateOp::Collect() {
       items_[i].error = refused;
       continue;
     }
-    // The first that has to wait holds the place for the others of its call.
-    core_.Queue(tier_, *this);
-    // Only the first in the queue keeps what it collected; one that passed it and got too little
-    // does not.
-    if (!core_.First(tier_, *this)) ReturnRooms();
+    if (ReasonOf(refused) == Reason::kQuota) {
+      // No room helps: it must not hold up those whom it would.
+      core_.Unqueue(*this, tier_);
+    } else {
+      // The first that has to wait holds the place for the others of its call.
+      core_.Queue(tier_, *this);
+    }
+    ReturnRoomsToWait();
     return false;
   }
   return true;
@@ -124,6 +127,8 @@ absl::StatusOr<Allocated> AllocateOp::CreateOne(Session& session, CallRecord& re
   if (!index.ok()) return index.status();
   item.room.reset();
   session.owned.insert(*index);
+  // Accesses of the slot's earlier tensors are none of its own.
+  core_.store[*index].accesses_seen = core_.sessions.AccessSum(core_.store[*index]);
   const TierId tier = core_.store.home_tier(*index);
   const absl::Status pinned = core_.sessions.PinFor(session, core_.store[*index], tier,
                                                     core_.tiers[tier]->capacity(), record);
@@ -162,6 +167,7 @@ bool AllocateOp::Finish() {
     }
   }
   record.state = CallRecord::State::kDone;
+  record.allocated = true;
   core_.Kick();
   std::move(done_)(std::move(result));
   return true;
@@ -196,6 +202,15 @@ void AllocateOp::End(const absl::Status& why) {
 void AllocateOp::ReturnRooms() {
   for (Item& item : items_) {
     if (item.room.has_value()) core_.store.ReturnRoom(*item.room);
+    item.room.reset();
+  }
+}
+
+void AllocateOp::ReturnRoomsToWait() {
+  const bool first = core_.First(tier_, *this);
+  for (Item& item : items_) {
+    if (!item.room.has_value() || (first && item.room->tier == tier_)) continue;
+    core_.store.ReturnRoom(*item.room);
     item.room.reset();
   }
 }

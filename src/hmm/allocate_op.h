@@ -32,6 +32,9 @@ class AllocateOp final : public Op {
   bool FailIfAll();
   bool FailAll(std::size_t i, const absl::Status& why);
   void ReturnRooms();
+  // What a call that has to wait may not keep: only the first keeps its rooms, and of its own tier
+  // alone, or two calls could hold what the other waits for.
+  void ReturnRoomsToWait();
 
   AllocateArgs args_;
   TierId tier_;

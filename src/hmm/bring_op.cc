@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -15,7 +16,8 @@ constexpr unsigned kAttemptsMax = 3;
 bool MayPass(const absl::Status& status) {
   const auto reason = ReasonOf(status);
   return reason == Reason::kFull || reason == Reason::kPinned || reason == Reason::kNoMemory ||
-         reason == Reason::kQueueFull;
+         reason == Reason::kQueueFull ||
+         (reason == Reason::kQuota && RetryAfter(status).has_value());
 }
 
 absl::Status Unknown() {
@@ -31,8 +33,11 @@ BringOp::BringOp(Core& core, const CallContext& call, BringArgs args, Callback<B
   tenant_ = session.tenant;
   device_ = session.device;
   items_.resize(args_.handles.size());
+  absl::flat_hash_map<std::uint64_t, std::size_t> first;
+  if (items_.size() > 1) first.reserve(items_.size());
   for (std::size_t i = 0; i < items_.size(); ++i) {
     items_[i].handle = args_.handles[i];
+    if (items_.size() > 1) items_[i].twin = first.emplace(items_[i].handle.Pack(), i).first->second;
     items_[i].anywhere = !args_.target.has_value();
     const TensorIndex index = Find(items_[i]);
     if (index != kNoIndex) items_[i].found = core_.store.home_tier(index);
@@ -120,6 +125,11 @@ void BringOp::Settle(BringItem& item) {
 
 void BringOp::PlanPath(BringItem& item, TensorIndex index) {
   auto path = core_.reclaimer.Path(core_.store.home_tier(index), TargetOf(item));
+  // Straight to where an identical copy lies already: no bytes move on that stretch.
+  const auto clean = std::find_if(path.begin(), path.end(), [&](TierId hop) {
+    return core_.store.FindCopy(index, hop, Copy::Role::kClean) != kNoIndex;
+  });
+  if (clean != path.end()) path.erase(path.begin(), clean);
   if (path == item.path) return;
   Settle(item);
   item.path = std::move(path);
@@ -132,38 +142,40 @@ bool BringOp::FallBack(BringItem& item, TensorIndex index) {
   return true;
 }
 
+absl::Status BringOp::TakeOn(TierId tier, BringItem& item, TensorIndex index) {
+  auto room = core_.reclaimer.Take(tenant_, tier, core_.store[index].bytes, Purpose::kExchange);
+  if (!room.ok()) return room.status();
+  item.rooms.push_back(*room);
+  core_.Progressed(tier, *this);
+  return absl::OkStatus();
+}
+
 bool BringOp::CollectOn(TierId tier) {
+  const bool mine = core_.MayTake(tier, *this);  // for all of the call, or it would never pass
   bool complete = true;
   for (BringItem& item : items_) {
-    if (!item.open() || Look(item) != Place::kMustMove) continue;
+    if (!item.open() || LeftToTwin(item) || Look(item) != Place::kMustMove) continue;
     const TensorIndex index = Find(item);
     PlanPath(item, index);
-    auto wants = [&] {
-      return std::count(item.path.begin(), item.path.end(), tier) > 0 &&
-             std::none_of(item.rooms.begin(), item.rooms.end(),
-                          [&](const Room& room) { return room.tier == tier; });
-    };
-    if (!wants()) continue;
+    const bool wants = std::count(item.path.begin(), item.path.end(), tier) > 0 &&
+                       std::none_of(item.rooms.begin(), item.rooms.end(),
+                                    [&](const Room& room) { return room.tier == tier; });
+    if (!wants) continue;
     if (core_.store.FindCopy(index, tier, Copy::Role::kClean) != kNoIndex) continue;
-    absl::Status refused = WithRetry(
-        Error(absl::StatusCode::kResourceExhausted, Reason::kFull, "earlier calls wait for room"),
-        std::chrono::milliseconds(10));
-    if (core_.MayTake(tier, *this)) {
-      auto room = core_.reclaimer.Take(tenant_, tier, core_.store[index].bytes, Purpose::kExchange);
-      if (room.ok()) {
-        item.rooms.push_back(*room);
-        core_.Progressed(tier);
-        continue;
-      }
-      refused = room.status();
-    }
+    const absl::Status refused =
+        mine ? TakeOn(tier, item, index)
+             : WithRetry(Error(absl::StatusCode::kResourceExhausted, Reason::kFull,
+                               "earlier calls wait for room"),
+                         std::chrono::milliseconds(10));
+    if (refused.ok()) continue;
     if (FallBack(item, index)) continue;  // a slower tier's turn comes later in this pass
     if (!MayPass(refused) || last_chance_) {
       item.error = refused;
       Settle(item);
       continue;
     }
-    core_.Queue(tier, *this);
+    // No room helps against a quota: it must not hold up those whom it would.
+    if (ReasonOf(refused) != Reason::kQuota) core_.Queue(tier, *this);
     complete = false;
     break;
   }
@@ -181,28 +193,31 @@ bool BringOp::CollectOn(TierId tier) {
 }
 
 bool BringOp::CollectRooms() {
-  bool must = false;
+  // Held meanwhile: making room for one must not send another (or itself) further down.
+  std::vector<TensorIndex> held;
   for (BringItem& item : items_) {
     if (!item.open()) continue;
     const Place place = Look(item);
-    must = must || place == Place::kMustMove;
+    if (place == Place::kMustMove) held.push_back(Find(item));
     if (place != Place::kPinnedElsewhere || !args_.all) continue;
     // Hold nothing while somebody else's pin is in the way.
     for (BringItem& other : items_) Settle(other);
     return false;
   }
-  if (!must) return true;
-  for (std::size_t tier = 0; tier < core_.tiers.size(); ++tier) {
-    if (!CollectOn(static_cast<TierId>(tier))) return false;
+  for (const TensorIndex index : held) ++core_.store[index].holds;
+  bool complete = true;
+  for (std::size_t tier = 0; complete && !held.empty() && tier < core_.tiers.size(); ++tier) {
+    complete = CollectOn(static_cast<TierId>(tier));
   }
-  return true;
+  for (const TensorIndex index : held) --core_.store[index].holds;
+  return complete;
 }
 
 // --- 3: moves -----------------------------------------------------------------------------------
 
 void BringOp::StartMoves() {
   for (BringItem& item : items_) {
-    if (!item.open() || Look(item) != Place::kMustMove) continue;
+    if (!item.open() || LeftToTwin(item) || Look(item) != Place::kMustMove) continue;
     const TensorIndex index = Find(item);
     PlanPath(item, index);
     absl::Status started;
@@ -219,7 +234,7 @@ void BringOp::StartMoves() {
       }
       if (rooms.empty() || rooms.size() != item.path.size()) continue;  // the next look collects
       item.rooms.clear();
-      if (++item.attempts > kAttemptsMax) {
+      if (item.attempts >= kAttemptsMax) {
         for (const Room& room : rooms) core_.store.ReturnRoom(room);
         item.error = Error(absl::StatusCode::kUnavailable, Reason::kIo,
                            absl::StrCat("moves of the tensor failed ", kAttemptsMax, " times"));
@@ -227,6 +242,7 @@ void BringOp::StartMoves() {
       }
       TakeBack(index);
       started = core_.relocator.Start(index, std::move(rooms), copy::Priority::kDemand);
+      if (started.ok()) ++item.attempts;
     }
     if (started.ok()) {
       if (!item.held && core_.store[index].state != TensorState::kGone) {
@@ -239,8 +255,7 @@ void BringOp::StartMoves() {
   }
 }
 
-// --- 4: pins and the answer
-// -----------------------------------------------------------------------
+// --- 4: pins and the answer ----------------------------------------------------------------------
 
 void BringOp::PinArrived() {
   Session& session = *core_.sessions.Find(call_.session);

@@ -28,6 +28,7 @@ struct BringItem {
   bool held = false;         // counted in the tensor's holds
   bool anywhere = false;     // any mappable tier will do (asked for, or fell back)
   unsigned attempts = 0;     // moves started for it
+  std::size_t twin = 0;      // first element with the same handle; itself if it is the first
   std::vector<Room> rooms;   // by hop, as far as collected
   std::vector<TierId> path;  // what the rooms are for
   bool open() const { return !done && error.ok(); }
@@ -63,6 +64,11 @@ class BringOp final : public Op {
   TierId TargetOf(const BringItem& item) const;
   bool CollectRooms();  // true: every open item has what it needs
   bool CollectOn(TierId tier);
+  absl::Status TakeOn(TierId tier, BringItem& item, TensorIndex index);
+  // Rooms are collected for the first of several elements that name one tensor.
+  bool LeftToTwin(const BringItem& item) const {
+    return &items_[item.twin] != &item && items_[item.twin].open();
+  }
   void PlanPath(BringItem& item, TensorIndex index);
   void StartMoves();
   void PinArrived();

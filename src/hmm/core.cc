@@ -10,7 +10,8 @@
 namespace hmm::core {
 namespace {
 
-constexpr std::size_t kSweepMax = 1024;
+constexpr std::size_t kSweepWords = 1u << 13;  // pin words read a look for doomed tensors
+constexpr std::size_t kBuryMax = 1u << 13;
 constexpr std::size_t kAuditWords = 1u << 18;
 constexpr unsigned kErrorsOffline = 3;
 constexpr Bytes kExcessMax = 16 * kMiB;  // pages behind our back that a tenant may cause, at most
@@ -88,7 +89,8 @@ void Core::Kick() {
 }
 
 void Core::Arm() {
-  if (armed_ || (ops_.empty() && !relocator.doomed_waiting())) return;
+  if (armed_) return;
+  if (ops_.empty() && !relocator.doomed_waiting() && !relocator.hints_waiting()) return;
   armed_ = true;
   executor.PostAfter(options.rescan, [this, alive = std::weak_ptr<int>(alive_)] {
     if (alive.expired()) return;
@@ -103,18 +105,27 @@ void Core::Look() {
   if (looking_) return;
   looking_ = true;
   WatchTiers();
-  relocator.SweepDoomed(kSweepMax);
+  relocator.DropStaleHints();
+  BurySome();
+  relocator.SweepDoomed(std::max<std::size_t>(1, kSweepWords / (sessions.all().size() + 1)));
+  for (std::size_t i = 0; i < rooms_.size(); ++i) {
+    // Room is being made: that is progress of whoever is first there.
+    if (relocator.leaving_bytes(static_cast<TierId>(i)) > 0) rooms_[i].progressed = clock.Now();
+  }
   std::vector<OpId> ids;
   ids.reserve(ops_.size());
   for (const auto& [id, op] : ops_) ids.push_back(id);
   const TimePoint now = clock.Now();
   for (const OpId id : ids) {
-    const auto it = ops_.find(id);
-    if (it == ops_.end()) continue;  // ended by another's callback
-    Op& op = *it->second;
-    const bool done = op.Step();
-    if (!done && now < op.call().deadline) continue;
+    // Out of the table while it is stepped: its callback may end any call that waits.
     auto node = ops_.extract(id);
+    if (node.empty()) continue;  // ended by another's callback
+    Op& op = *node.mapped();
+    const bool done = op.Step();
+    if (!done && now < op.call().deadline) {
+      ops_.insert(std::move(node));
+      continue;
+    }
     Unqueue(op);
     if (!done) op.End(absl::OkStatus());
   }
@@ -139,7 +150,9 @@ void Core::Queue(TierId tier, const Op& op) {
   queue.ops.push_back(&op);
 }
 
-void Core::Progressed(TierId tier) { rooms_[tier].progressed = clock.Now(); }
+void Core::Progressed(TierId tier, const Op& op) {
+  if (First(tier, op)) rooms_[tier].progressed = clock.Now();
+}
 
 void Core::Unqueue(const Op& op, TierId tier) {
   RoomQueue& queue = rooms_[tier];
@@ -171,17 +184,39 @@ void Core::Audit() {
     const Bytes allowed = std::min(kExcessMax, tiers[i]->capacity() / 16);
     for (const tier::Tier::Excess& excess : tiers[i]->Audit()) {
       if (excess.bytes <= allowed || !expel) continue;
-      const std::vector<Session*> guilty = sessions.of_tenant(excess.tenant);
-      for (const Session* session : guilty) {
-        if (session->closing) continue;
+      std::vector<SessionId> guilty;
+      for (const Session* session : sessions.of_tenant(excess.tenant)) {
+        if (!session->closing) guilty.push_back(session->id);
+      }
+      for (const SessionId id : guilty) {
+        const Session* session = sessions.Find(id);
+        if (session == nullptr) continue;
         ++counters.expelled_sessions;
-        expel(session->id, absl::StrCat("tenant ", session->info.tenant, " committed ",
-                                        excess.bytes, " bytes of tier ", tiers[i]->name(),
-                                        " by reading what was not allocated"));
+        expel(id, absl::StrCat("tenant ", session->info.tenant, " committed ", excess.bytes,
+                               " bytes of tier ", tiers[i]->name(),
+                               " by reading what was not allocated"));
       }
     }
   }
   Kick();
+}
+
+void Core::Bury(SessionId session, std::vector<Handle> handles) {
+  dying_.push_back({sessions.Find(session)->tenant, session, std::move(handles)});
+}
+
+void Core::BurySome() {
+  for (std::size_t n = 0; !dying_.empty() && n < kBuryMax;) {
+    Grave& grave = dying_.back();
+    for (; !grave.handles.empty() && n < kBuryMax; ++n) {
+      const TensorIndex index = store.Find(grave.tenant, grave.handles.back());
+      grave.handles.pop_back();
+      // Freed, or sealed for the tenant by another session, in the meantime.
+      if (index != kNoIndex && store[index].owner == grave.owner) relocator.Doom(index);
+    }
+    if (grave.handles.empty()) dying_.pop_back();
+  }
+  if (!dying_.empty()) Kick();
 }
 
 void Core::WatchTiers() {

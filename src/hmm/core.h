@@ -7,9 +7,10 @@
 //
 // Room is given out in order. Calls that wait for room of a tier queue there; only the first
 // collects rooms as they come free (so a large call is not starved by small ones), and it keeps
-// them until all its rooms are there. When it made no progress for kPatience, others that can be
-// served at once may pass. Rooms of several tiers are collected from the fastest tier down, moves
-// run from the slowest up: no two calls can hold what the other waits for.
+// them until all its rooms are there. When it made no progress for kPatience (it got no room, and
+// nothing is on its way out of the tier), others that can be served at once may pass. A call that
+// waits for its own quota queues nowhere. Rooms of several tiers are collected from the fastest
+// tier down, moves run from the slowest up: no two calls can hold what the other waits for.
 //
 // One thread (the executor's).
 #pragma once
@@ -73,7 +74,7 @@ class Core {
   bool First(TierId tier, const Op& op) const {
     return !rooms_[tier].ops.empty() && rooms_[tier].ops.front() == &op;
   }
-  void Progressed(TierId tier);
+  void Progressed(TierId tier, const Op& op);
   void Unqueue(const Op& op, TierId tier);
   void Unqueue(const Op& op);
 
@@ -94,6 +95,9 @@ class Core {
   bool Mappable(TierId tier) const { return tiers[tier]->mappable(); }
   Duration EstimateTime(TierId from, TierId to, Bytes bytes) const;
   void StartTimers();
+  // Frees what a dead session owned, a bounded number of tensors a look.
+  void Bury(SessionId session, std::vector<Handle> handles);
+  void BurySome();
   std::size_t waiting() const { return ops_.size(); }
   absl::Status Validate() const;
 
@@ -123,6 +127,12 @@ class Core {
     TimePoint progressed{};
   };
   std::vector<RoomQueue> rooms_;
+  struct Grave {
+    TenantId tenant = 0;
+    SessionId owner = 0;
+    std::vector<Handle> handles;
+  };
+  std::vector<Grave> dying_;
   OpId next_op_ = 1;
   bool kicked_ = false;
   bool armed_ = false;

@@ -107,15 +107,22 @@ absl::Status Core::PrefetchOne(TensorIndex index, TierId target, TimePoint deadl
   if (tensor.lost) return Lost();
   if (draining) return Dropped("the daemon is draining");
   if (deadline <= clock.Now()) return Dropped("its deadline has passed");
-  if (tensor.state == TensorState::kMoving && !relocator.CancelDemotion(index)) {
+  if (tensor.state == TensorState::kMoving && !relocator.Cancellable(index)) {
     relocator.Raise(index, copy::Priority::kPrefetch);
     return absl::OkStatus();
+  }
+  if (tensor.state == TensorState::kMoving) {
+    if (relocator.PriorityOf(index) < copy::Priority::kBackground) {
+      return Dropped("the tensor gives way to what others wait for");
+    }
+    relocator.CancelDemotion(index);
   }
   const TierId home = store.home_tier(index);
   if (Mappable(home) && home <= target) return absl::OkStatus();  // there, or faster
   if (tensor.state == TensorState::kCreating) return Dropped("the tensor is being written");
   std::vector<Room> rooms;
   absl::Status refused;
+  ++store[index].holds;  // or it could be the victim of its own room
   for (const TierId hop : reclaimer.Path(home, target)) {
     if (!rooms_[hop].ops.empty()) {
       refused = Dropped("other calls wait for room");
@@ -130,6 +137,7 @@ absl::Status Core::PrefetchOne(TensorIndex index, TierId target, TimePoint deadl
     }
     rooms.push_back(*room);
   }
+  --store[index].holds;
   if (!refused.ok()) {
     for (const Room& room : rooms) store.ReturnRoom(room);
     return refused;

@@ -74,7 +74,7 @@ class Manager {
 
   absl::StatusOr<std::vector<absl::Status>> Seal(SessionId session,
                                                  absl::Span<const SealItem> items);
-  // Pins taken back now.
+  // Pins taken back now. Tensors of an Allocate that is undone are freed, unless sealed since.
   absl::StatusOr<std::uint32_t> Release(SessionId session, std::uint64_t call_id,
                                         std::uint64_t oldest_live_call_id);
   absl::StatusOr<std::vector<absl::Status>> Prefetch(SessionId session, const PrefetchArgs& args);

@@ -2,6 +2,7 @@
 #include "hmm/reclaimer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -15,9 +16,8 @@ namespace {
 // each.
 constexpr std::size_t kLooksMax = 4096;
 constexpr unsigned kWindowsMax = 4;
+constexpr std::size_t kWindowLooksMax = 1u << 16;  // over all windows of one attempt
 constexpr auto kRetryFull = std::chrono::milliseconds(10);
-
-std::vector<tier::Tier::Window> NoWindows() { return {}; }
 
 }  // namespace
 
@@ -79,17 +79,18 @@ absl::Status Reclaimer::CheckTenant(TenantId tenant, TierId tier, Bytes length) 
   if (options_.tenant_resident_max >= 1.0) return absl::OkStatus();
   const auto limit = static_cast<Bytes>(static_cast<double>(tiers_[tier]->capacity()) *
                                         options_.tenant_resident_max);
-  auto over = [&] { return tiers_[tier]->TenantBytes(tenant) + length > limit; };
-  if (over() && length <= limit) {
-    MakeRoom(tier, tiers_[tier]->TenantBytes(tenant) + length - limit, copy::Priority::kMakeRoom,
-             tenant);
+  auto held = [&] { return tiers_[tier]->TenantBytes(tenant); };
+  if (length <= limit && held() + length > limit) {
+    const Bytes missing = held() + length - limit;
+    const Bytes leaving = relocator_.leaving_bytes(tier, tenant);
+    if (leaving < missing) MakeRoom(tier, missing - leaving, copy::Priority::kMakeRoom, tenant);
   }
-  if (!over()) return absl::OkStatus();
-  return WithRetry(
+  if (length <= limit && held() + length <= limit) return absl::OkStatus();
+  const absl::Status over =
       Error(absl::StatusCode::kResourceExhausted, Reason::kQuota,
-            absl::StrCat("the tenant holds ", tiers_[tier]->TenantBytes(tenant), " of its ", limit,
-                         " bytes in tier ", tiers_[tier]->name(), "; free some")),
-      kRetryFull);
+            absl::StrCat("the tenant holds ", held(), " of its ", limit, " bytes in tier ",
+                         tiers_[tier]->name(), ", ", length, " more do not fit; free some"));
+  return length > limit ? over : WithRetry(over, kRetryFull);
 }
 
 absl::Status Reclaimer::Refusal(TierId tier, Bytes bytes, const Progress& progress) const {
@@ -118,27 +119,34 @@ absl::StatusOr<Room> Reclaimer::Take(TenantId tenant, TierId tier, Bytes bytes, 
     return medium.Allocate(tenant, bytes, tier::ByteState::kReserved).status();
   }
   const Bytes length = medium.LengthFor(bytes);
+  const Bytes reserve = std::min(medium.options().reserve, medium.capacity());
+  if (purpose == Purpose::kAllocate && length > medium.capacity() - reserve) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kTooLarge,
+                 absl::StrCat(bytes, " bytes are more than tier ", medium.name(),
+                              " can ever hold beside its reserve of ", reserve, " bytes"));
+  }
   HMM_RETURN_IF_ERROR(CheckTenant(tenant, tier, length));
-  const Bytes kept = purpose == Purpose::kExchange ? 0 : Reserve(tier);
+  const Bytes kept = Kept(tier, length, purpose);
   Progress progress;
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    const bool fits = FreeIn(tier) >= length && FreeIn(tier) - length >= kept;
-    if (fits) {
+  bool made_room = false;
+  bool made_window = false;
+  while (true) {
+    const Bytes free = FreeIn(tier);
+    if (free >= length && free - length >= kept) {
       auto extent = medium.Allocate(tenant, bytes, tier::ByteState::kReserved);
       if (extent.ok()) {
         status.largest = std::max(status.largest, extent->length);
         return Room{tier, tenant, *extent};
       }
       if (ReasonOf(extent.status()) != Reason::kFull) return extent.status();
-    }
-    if (attempt > 0) break;
-    if (fits) {
+      if (std::exchange(made_window, true)) break;
       // Enough bytes, but in pieces (or in chunks of other tenants): empty the window that holds
       // least.
       progress = MakeWindow(tier, length);
       continue;
     }
-    const Bytes missing = length + kept - FreeIn(tier);
+    if (made_window || std::exchange(made_room, true)) break;
+    const Bytes missing = length + kept - free;
     const Bytes leaving = relocator_.leaving_bytes(tier);
     if (leaving < missing) {
       progress = MakeRoom(tier, missing - leaving,
@@ -149,14 +157,29 @@ absl::StatusOr<Room> Reclaimer::Take(TenantId tenant, TierId tier, Bytes bytes, 
   return Refusal(tier, bytes, progress);
 }
 
-Bytes Reclaimer::DropClean(TierId tier, Bytes bytes) {
+Bytes Reclaimer::Kept(TierId tier, Bytes length, Purpose purpose) const {
+  if (purpose == Purpose::kExchange) return 0;
+  // What was not asked for but taken from experience yields to a tensor that fits no other way.
+  return std::max(tiers_[tier]->options().reserve,
+                  std::min(Reserve(tier), tiers_[tier]->capacity() - length));
+}
+
+Bytes Reclaimer::DropClean(TierId tier, Bytes bytes, std::optional<TenantId> only,
+                           std::size_t& count) {
   Bytes freed = 0;
-  while (freed < bytes) {
-    const CopyIndex oldest = store_.OldestClean(tier);
-    if (oldest == kNoIndex) break;
-    freed += store_.copy(oldest).extent.length;
-    ++counters_.clean_drops;
-    store_.FreeCopy(oldest);
+  std::size_t looks = kLooksMax;  // at those of other tenants
+  for (CopyIndex at = store_.OldestClean(tier); at != kNoIndex && freed < bytes && count > 0;) {
+    const CopyIndex next = store_.NextClean(tier, at);
+    const Copy& copy = store_.copy(at);
+    if (!only.has_value() || copy.tenant == *only) {
+      freed += copy.extent.length;
+      ++counters_.clean_drops;
+      store_.FreeCopy(at);
+      --count;
+    } else if (--looks == 0) {
+      break;
+    }
+    at = next;
   }
   return freed;
 }
@@ -209,7 +232,21 @@ Reclaimer::Outcome Reclaimer::Drop(TensorIndex victim) {
   return relocator_.Doom(victim) ? Outcome::kPinned : Outcome::kFreed;
 }
 
-Reclaimer::Outcome Reclaimer::Evict(TensorIndex victim, copy::Priority priority, Bytes& refused) {
+bool Reclaimer::Refused::Covers(const Tensor& tensor) const {
+  return tensor.bytes >= bytes ||
+         std::find(tenants.begin(), tenants.end(), tensor.tenant) != tenants.end();
+}
+
+void Reclaimer::Refused::Note(const Tensor& tensor, const absl::Status& why) {
+  if (ReasonOf(why) == Reason::kQuota) {
+    tenants.push_back(tensor.tenant);
+  } else {
+    // Shorter ones may ask again, but not one by one down to the last byte.
+    bytes = tensor.bytes / 2;
+  }
+}
+
+Reclaimer::Outcome Reclaimer::Evict(TensorIndex victim, copy::Priority priority, Refused& refused) {
   const TierId tier = store_.home_tier(victim);
   for (std::size_t lower = tier + 1u; lower < tiers_.size(); ++lower) {
     if (store_.FindCopy(victim, static_cast<TierId>(lower), Copy::Role::kClean) == kNoIndex)
@@ -220,14 +257,16 @@ Reclaimer::Outcome Reclaimer::Evict(TensorIndex victim, copy::Priority priority,
   const auto below = Below(tier);
   if (!below.has_value()) return Drop(victim);
   const Tensor& tensor = store_[victim];
+  if (refused.Covers(tensor)) {
+    return relocator_.leaving_bytes(*below) > 0 ? Outcome::kBlocked : Drop(victim);
+  }
   auto room =
       Take(tensor.tenant, *below, tensor.bytes,
            priority == copy::Priority::kBackground ? Purpose::kBackground : Purpose::kExchange);
   if (!room.ok()) {
     // Room there is on its way: wait for it rather than lose the bytes.
     if (relocator_.leaving_bytes(*below) > 0) return Outcome::kBlocked;
-    // Shorter ones may ask again, but not one by one down to the last byte.
-    refused = tensor.bytes / 2;
+    refused.Note(tensor, room.status());
     return Drop(victim);
   }
   const absl::Status started = relocator_.Start(victim, {*room}, priority);
@@ -239,10 +278,10 @@ Reclaimer::Progress Reclaimer::MakeRoom(TierId tier, Bytes bytes, copy::Priority
                                         std::optional<TenantId> only, std::size_t victims_max) {
   HMM_CHECK(++depth_ <= tiers_.size() + 1);
   Progress progress;
-  if (!only.has_value()) progress.freed = DropClean(tier, bytes);
+  progress.freed = DropClean(tier, bytes, only, victims_max);
   // Twice round at most: what was put to the hot end is met again.
   std::size_t budget = std::min(kLooksMax, 2 * store_.lru(tier).size() + 8);
-  Bytes refused = std::numeric_limits<Bytes>::max();
+  Refused refused;
   while (progress.freed + progress.leaving < bytes && victims_max-- > 0) {
     const TensorIndex victim = NextVictim(tier, only, budget, progress.saw_pinned);
     if (victim == kNoIndex) {
@@ -271,30 +310,40 @@ Reclaimer::Progress Reclaimer::MakeRoom(TierId tier, Bytes bytes, copy::Priority
   return progress;
 }
 
+Bytes Reclaimer::ClearWindow(TierId tier, const tier::Tier::Window& window, std::size_t& looks,
+                             std::vector<TensorIndex>& victims) {
+  auto inside = [&](const tier::Extent& extent) {
+    return extent.segment == window.segment && extent.offset < window.offset + window.length &&
+           extent.offset + extent.length > window.offset;
+  };
+  Bytes freed = 0;
+  for (CopyIndex at = store_.OldestClean(tier); at != kNoIndex && looks > 0; --looks) {
+    const CopyIndex next = store_.NextClean(tier, at);
+    if (inside(store_.copy(at).extent)) {
+      freed += store_.copy(at).extent.length;
+      ++counters_.clean_drops;
+      store_.FreeCopy(at);
+    }
+    at = next;
+  }
+  const policy::LruList& list = store_.lru(tier);
+  for (TensorIndex at = list.Coldest(); at != kNoIndex && looks > 0; at = list.NextHotter(at)) {
+    if (inside(store_.home(at).extent)) victims.push_back(at);
+    --looks;
+  }
+  return freed;
+}
+
 Reclaimer::Progress Reclaimer::MakeWindow(TierId tier, Bytes length) {
   Progress progress;
   if (relocator_.leaving_bytes(tier) > 0) return progress;  // first see what that gives
-  auto skip = NoWindows();
+  std::vector<tier::Tier::Window> skip;
+  std::size_t looks = kWindowLooksMax;
   for (unsigned tries = 0; tries < kWindowsMax; ++tries) {
     const auto window = tiers_[tier]->EmptiestWindow(length, skip);
     if (!window.has_value()) break;
-    auto inside = [&](const tier::Extent& extent) {
-      return extent.segment == window->segment && extent.offset < window->offset + window->length &&
-             extent.offset + extent.length > window->offset;
-    };
-    for (CopyIndex at = store_.OldestClean(tier); at != kNoIndex;) {
-      const CopyIndex next = store_.NextClean(tier, at);
-      if (inside(store_.copy(at).extent)) {
-        progress.freed += store_.copy(at).extent.length;
-        store_.FreeCopy(at);
-      }
-      at = next;
-    }
     std::vector<TensorIndex> victims;
-    policy::LruList& list = store_.lru(tier);
-    for (TensorIndex at = list.Coldest(); at != kNoIndex; at = list.NextHotter(at)) {
-      if (inside(store_.home(at).extent)) victims.push_back(at);
-    }
+    progress.freed += ClearWindow(tier, *window, looks, victims);
     const bool held = std::any_of(victims.begin(), victims.end(), [&](TensorIndex at) {
       return store_[at].holds > 0 || sessions_.Pinned(store_[at]);
     });
@@ -303,7 +352,7 @@ Reclaimer::Progress Reclaimer::MakeWindow(TierId tier, Bytes length) {
       skip.push_back(*window);
       continue;
     }
-    Bytes refused = std::numeric_limits<Bytes>::max();
+    Refused refused;
     for (const TensorIndex victim : victims) {
       const Bytes bytes = store_.home(victim).extent.length;
       const Outcome outcome = Evict(victim, copy::Priority::kMakeRoom, refused);

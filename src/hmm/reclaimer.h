@@ -38,9 +38,10 @@ class Reclaimer {
   // Hops from `from` (exclusive) to `to` (inclusive); empty when they are the same.
   std::vector<TierId> Path(TierId from, TierId to) const;
 
-  // Room in `tier` now, after dropping what costs nothing if need be. Errors as Tier::Allocate's,
-  // and QUOTA past the tenant's share, PINNED when nothing could be moved away,
-  // UNAVAILABLE/DRAINING.
+  // Room in `tier` now, after dropping what costs nothing if need be. Errors as Tier::Allocate's
+  // (TOO_LARGE also for new bytes that only the reserve could hold), and QUOTA past the tenant's
+  // share, PINNED when nothing could be moved away, UNAVAILABLE/DRAINING.
+  // It may move or drop any tensor without holds: look anew at what was found before.
   absl::StatusOr<Room> Take(TenantId tenant, TierId tier, Bytes bytes, Purpose purpose);
 
   // Starts what is needed to have `bytes` more free in `tier`, counting what leaves it already.
@@ -67,16 +68,28 @@ class Reclaimer {
 
  private:
   enum class Outcome { kFreed, kLeaving, kBlocked, kPinned, kNoPlace };
-  // `refused`: shortest length that the tier below refused in this pass; longer ones need not ask
-  // again, or a full node would cost the product of all lists.
-  Outcome Evict(TensorIndex victim, copy::Priority priority, Bytes& refused);
+  // What the tier below refused in this pass: tensors of `bytes` or more, and tenants past their
+  // share. They need not ask again, or a full node would cost the product of all lists.
+  struct Refused {
+    Bytes bytes = std::numeric_limits<Bytes>::max();
+    std::vector<TenantId> tenants;
+    bool Covers(const Tensor& tensor) const;
+    void Note(const Tensor& tensor, const absl::Status& why);
+  };
+  Outcome Evict(TensorIndex victim, copy::Priority priority, Refused& refused);
   Outcome Drop(TensorIndex victim);
   TensorIndex NextVictim(TierId tier, std::optional<TenantId> only, std::size_t& budget,
                          bool& saw_pinned);
   bool UsedSince(TensorIndex index);
-  Bytes DropClean(TierId tier, Bytes bytes);
+  // At most `count` of them, which it lowers.
+  Bytes DropClean(TierId tier, Bytes bytes, std::optional<TenantId> only, std::size_t& count);
   // There are enough free bytes, but not in one piece of this tenant's: empties some window.
   Progress MakeWindow(TierId tier, Bytes length);
+  // What lies in a window: drops its clean copies, lists its tensors. Lowers `looks`.
+  Bytes ClearWindow(TierId tier, const tier::Tier::Window& window, std::size_t& looks,
+                    std::vector<TensorIndex>& victims);
+  // What `purpose` may not touch of the tier's free bytes.
+  Bytes Kept(TierId tier, Bytes length, Purpose purpose) const;
   Bytes FreeIn(TierId tier) const;
   absl::Status CheckTenant(TenantId tenant, TierId tier, Bytes length);
   absl::Status Refusal(TierId tier, Bytes bytes, const Progress& progress) const;

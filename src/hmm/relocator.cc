@@ -23,14 +23,13 @@ Relocator::Relocator(const ManagerOptions& options, Tiers& tiers, TensorStore& s
       tiers_(tiers),
       store_(store),
       sessions_(sessions),
-      executor_(executor),
       clock_(clock),
       counters_(counters),
       settled_(std::move(settled)),
       mover_(copier, executor, options.mover),
       leaving_(tiers.size(), 0),
       leaving_count_(tiers.size(), 0),
-      errors_(tiers.size(), 0) {}
+      errors_(tiers.size()) {}
 
 bool Relocator::Freeze(TensorIndex index) {
   Tensor& tensor = store_[index];
@@ -69,19 +68,33 @@ absl::Status Relocator::Start(TensorIndex index, std::vector<Room> path, copy::P
   move->tensor = index;
   move->priority = priority;
   move->from = from;
+  move->tenant = store_[index].tenant;
   move->down = path.back().tier > from;
   const Room first = path.front();
   move->rest.assign(path.begin() + 1, path.end());
   Move& ref = *moves_.emplace(key, std::move(move)).first->second;
   store_[index].move = key;
   CountLeaving(ref, index);
-  HMM_RETURN_IF_ERROR(SubmitHop(key, ref, first));
   if (deadline != TimePoint::max()) {
-    const copy::MoveId id = ref.id;
-    executor_.PostAfter(std::max(Duration::zero(), deadline - clock_.Now()),
-                        [this, id] { mover_.Cancel(id); });
+    ref.hint_until = deadline;
+    hints_.emplace(deadline, key);
   }
-  return absl::OkStatus();
+  return SubmitHop(key, ref, first);
+}
+
+void Relocator::DropStaleHints() {
+  const TimePoint now = clock_.Now();
+  while (!hints_.empty() && hints_.begin()->first <= now) {
+    Move& move = *moves_.at(hints_.begin()->second);
+    ForgetHint(hints_.begin()->second, move);
+    mover_.Cancel(move.id);  // one that runs goes on
+  }
+}
+
+void Relocator::ForgetHint(std::uint64_t key, Move& move) {
+  if (move.hint_until == TimePoint::max()) return;
+  hints_.erase({move.hint_until, key});
+  move.hint_until = TimePoint::max();
 }
 
 void Relocator::CountLeaving(Move& move, TensorIndex index) {
@@ -89,8 +102,25 @@ void Relocator::CountLeaving(Move& move, TensorIndex index) {
   // it.
   if (!move.down) return;
   move.leaving = store_.home(index).extent.length;
-  leaving_[move.from] += move.leaving;
-  ++leaving_count_[move.from];
+  move.leaving_from = store_.home_tier(index);
+  leaving_[move.leaving_from] += move.leaving;
+  ++leaving_count_[move.leaving_from];
+  leaving_of_[Share(move.leaving_from, move.tenant)] += move.leaving;
+}
+
+void Relocator::UncountLeaving(Move& move) {
+  if (move.leaving == 0) return;
+  leaving_[move.leaving_from] -= move.leaving;
+  --leaving_count_[move.leaving_from];
+  const auto share = leaving_of_.find(Share(move.leaving_from, move.tenant));
+  share->second -= move.leaving;
+  if (share->second == 0) leaving_of_.erase(share);
+  move.leaving = 0;
+}
+
+Bytes Relocator::leaving_bytes(TierId tier, TenantId tenant) const {
+  const auto share = leaving_of_.find(Share(tier, tenant));
+  return share == leaving_of_.end() ? 0 : share->second;
 }
 
 absl::Status Relocator::SubmitHop(std::uint64_t key, Move& move, const Room& to) {
@@ -142,15 +172,21 @@ void Relocator::OnHopDone(std::uint64_t key, copy::CopyResult result) {
 void Relocator::Arrive(std::uint64_t key, Move& move, const copy::CopyResult& result) {
   const TensorIndex index = move.tensor;
   Copy& target = store_.copy(move.target);
-  errors_[target.tier] = 0;
+  const TierId source_tier = store_.copy(move.source).tier;
+  errors_[target.tier].writes = 0;
+  errors_[source_tier].reads = 0;
+  ForgetHint(key, move);  // it has started
   if (!tiers_[target.tier]->mappable()) {
     target.checksum = result.checksum;
     target.has_checksum = true;
   }
-  const bool up = target.tier < store_.copy(move.source).tier;
+  const bool up = target.tier < source_tier;
   // Upwards a sealed tensor leaves a clean copy: its next way down costs nothing.
   store_.SwitchHome(index, move.target, /*keep_old=*/up && store_[index].sealed);
   if (!move.rest.empty()) {
+    // It has left the first tier; now it is on its way out of this one.
+    UncountLeaving(move);
+    CountLeaving(move, index);
     const Room next = move.rest.front();
     move.rest.erase(move.rest.begin());
     (void)SubmitHop(key, move, next);  // a refusal is settled there
@@ -169,15 +205,21 @@ void Relocator::Fail(std::uint64_t key, Move& move, const absl::Status& why) {
   EndMove(key);
   if (why.code() == absl::StatusCode::kDataLoss && !tiers_[from]->mappable()) {
     // What was read is not what was written, or could not be read: the bytes are gone.
-    ++errors_[from];
+    ++errors_[from].reads;
     ++counters_.lost_tensors;
     store_[index].lost = true;
     store_.UnlinkKey(index);
     lost_.push_back({store_[index].tenant, store_[index].handle()});
   } else if (why.code() != absl::StatusCode::kCancelled && ReasonOf(why) != Reason::kQueueFull) {
-    ++errors_[to];
+    CountError(from, to);
   }
   Rest(index);
+}
+
+void Relocator::CountError(TierId from, TierId to) {
+  // Memory does not fail; where one end is a medium that may, it is that end's error.
+  const bool read = tiers_[to]->mappable() && !tiers_[from]->mappable();
+  ++(read ? errors_[from].reads : errors_[to].writes);
 }
 
 void Relocator::Rest(TensorIndex index) {
@@ -189,10 +231,8 @@ void Relocator::EndMove(std::uint64_t key) {
   const auto it = moves_.find(key);
   Move& move = *it->second;
   ReturnRooms(move.rest);
-  if (move.leaving > 0) {
-    leaving_[move.from] -= move.leaving;
-    --leaving_count_[move.from];
-  }
+  UncountLeaving(move);
+  ForgetHint(key, move);
   if (move.tensor != kNoIndex) store_[move.tensor].move = 0;
   moves_.erase(it);
 }
@@ -200,11 +240,8 @@ void Relocator::EndMove(std::uint64_t key) {
 void Relocator::Detach(std::uint64_t key) {
   Move& move = *moves_.at(key);
   ReturnRooms(move.rest);
-  if (move.leaving > 0) {
-    leaving_[move.from] -= move.leaving;
-    --leaving_count_[move.from];
-    move.leaving = 0;
-  }
+  UncountLeaving(move);
+  ForgetHint(key, move);
   store_[move.tensor].move = 0;
   store_.FreeCopy(move.target);  // an orphan until its copier is done
   move.tensor = kNoIndex;
@@ -245,12 +282,17 @@ void Relocator::Raise(TensorIndex index, copy::Priority priority) {
   Move& move = *moves_.at(store_[index].move);
   if (priority >= move.priority) return;
   move.priority = priority;
+  if (priority < copy::Priority::kPrefetch) ForgetHint(store_[index].move, move);
   mover_.Raise(move.id, priority);
 }
 
 TierId Relocator::Destination(TensorIndex index) const {
   const Move& move = *moves_.at(store_[index].move);
   return move.rest.empty() ? store_.copy(move.target).tier : move.rest.back().tier;
+}
+
+copy::Priority Relocator::PriorityOf(TensorIndex index) const {
+  return moves_.at(store_[index].move)->priority;
 }
 
 bool Relocator::Doom(TensorIndex index) {

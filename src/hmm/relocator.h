@@ -10,8 +10,11 @@
 // One thread (the executor's).
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -35,7 +38,8 @@ class Relocator {
 
   // Moves the tensor along `path` (rooms in the order of the hops, the last is where it will rest).
   // Takes the rooms in every case. FAILED_PRECONDITION/PINNED, UNAVAILABLE/QUEUE_FULL: nothing
-  // changed, rooms returned. A move not started by `deadline` is dropped (hints).
+  // changed, rooms returned. A hint that has not started by its deadline is dropped, unless
+  // somebody waits for it by then (Raise).
   absl::Status Start(TensorIndex index, std::vector<Room> path, copy::Priority priority,
                      TimePoint deadline = TimePoint::max());
 
@@ -58,17 +62,24 @@ class Relocator {
   bool Cancellable(TensorIndex index) const;
   // A move under way is served at `priority` from now on.
   void Raise(TensorIndex index, copy::Priority priority);
+  // Drops hints whose time has passed before they started.
+  void DropStaleHints();
+  bool hints_waiting() const { return !hints_.empty(); }
   // Where the move under way ends. REQUIRES: tensor.move != 0.
   TierId Destination(TensorIndex index) const;
+  // How urgent the move under way is. REQUIRES: tensor.move != 0.
+  copy::Priority PriorityOf(TensorIndex index) const;
 
-  // Bytes of a tier whose tensors are on their way out of it for good.
+  // Bytes of a tier whose tensors are on their way out of it for good; of them, a tenant's.
   Bytes leaving_bytes(TierId tier) const { return leaving_[tier]; }
+  Bytes leaving_bytes(TierId tier, TenantId tenant) const;
   std::size_t leaving_count(TierId tier) const { return leaving_count_[tier]; }
   const copy::Mover& mover() const { return mover_; }
   copy::Mover& mover() { return mover_; }
   std::size_t moves() const { return moves_.size(); }
-  // Failed copies in a row of a tier; a success resets it.
-  unsigned errors(TierId tier) const { return errors_[tier]; }
+  // Reads or writes of a tier that failed in a row, the worse of the two; a success of the same
+  // kind resets it.
+  unsigned errors(TierId tier) const { return std::max(errors_[tier].reads, errors_[tier].writes); }
 
  private:
   struct Move {
@@ -80,7 +91,14 @@ class Relocator {
     copy::MoveId id = 0;  // in the mover
     TierId from = 0;      // where the tensor rested before the first hop
     bool down = false;
-    Bytes leaving = 0;  // counted in leaving_[from]
+    Bytes leaving = 0;  // counted in leaving_[leaving_from]
+    TierId leaving_from = 0;
+    TenantId tenant = 0;
+    TimePoint hint_until = TimePoint::max();  // in hints_ unless max
+  };
+  struct Errors {
+    unsigned reads = 0;
+    unsigned writes = 0;
   };
 
   absl::Status SubmitHop(std::uint64_t key, Move& move, const Room& to);
@@ -93,12 +111,17 @@ class Relocator {
   void Finish(TensorIndex index);  // of a doomed tensor without pins
   void ReturnRooms(std::vector<Room>& rooms);
   void CountLeaving(Move& move, TensorIndex index);
+  void UncountLeaving(Move& move);
+  void CountError(TierId from, TierId to);
+  void ForgetHint(std::uint64_t key, Move& move);
+  static std::uint64_t Share(TierId tier, TenantId tenant) {
+    return (static_cast<std::uint64_t>(tier) << 32) | tenant;
+  }
 
   const ManagerOptions& options_;
   Tiers& tiers_;
   TensorStore& store_;
   SessionTable& sessions_;
-  Executor& executor_;
   const Clock& clock_;
   Counters& counters_;
   std::function<void()> settled_;
@@ -107,7 +130,9 @@ class Relocator {
   std::uint64_t next_ = 1;
   std::vector<Bytes> leaving_;
   std::vector<std::size_t> leaving_count_;
-  std::vector<unsigned> errors_;
+  absl::flat_hash_map<std::uint64_t, Bytes> leaving_of_;  // by Share(tier, tenant); no zeros
+  std::vector<Errors> errors_;
+  std::set<std::pair<TimePoint, std::uint64_t>> hints_;  // deadline, key of the move
   std::vector<TensorIndex> doomed_;
   std::size_t sweep_at_ = 0;
   std::vector<std::pair<TenantId, Handle>> lost_;

@@ -15,6 +15,8 @@ namespace {
 
 // Words below which a count at once is cheaper than it is worth avoiding.
 constexpr std::uint32_t kCountAtOnceMax = 1u << 20;
+// A session at its share may cost a look at all its words, but not at each call.
+constexpr Duration kRecountEvery = std::chrono::milliseconds(10);
 
 std::string TokenKey(const share::Token& token) {
   return std::string(reinterpret_cast<const char*>(token.data()), token.size());
@@ -122,17 +124,32 @@ std::uint32_t SessionTable::AccessSum(const Tensor& tensor) const {
   return sum;
 }
 
-absl::Status SessionTable::CheckQuota(const Session& session, TierId tier, Bytes tier_capacity,
-                                      Bytes bytes) const {
+void SessionTable::Recount(Session& session) const {
+  std::fill(session.pinned.begin(), session.pinned.end(), Bytes{0});
+  for (std::uint32_t slot = 0; slot < store_.slots_used(session.tenant); ++slot) {
+    if (share::PinsOf(session.words[slot].load(std::memory_order_relaxed)) == 0) continue;
+    const TensorIndex tensor = store_.at_slot(session.tenant, slot);
+    if (tensor != kNoIndex) session.pinned[store_.home_tier(tensor)] += store_[tensor].bytes;
+  }
+}
+
+absl::Status SessionTable::CheckQuota(Session& session, TierId tier, Bytes tier_capacity,
+                                      Bytes bytes) {
   const auto limit =
       static_cast<Bytes>(static_cast<double>(tier_capacity) * options_.session_pinned_max);
-  if (bytes <= limit && session.pinned[tier] <= limit - bytes) return absl::OkStatus();
-  return WithRetry(
+  auto fits = [&] { return bytes <= limit && session.pinned[tier] <= limit - bytes; };
+  if (fits()) return absl::OkStatus();
+  if (bytes <= limit && clock_.Now() - session.recounted >= kRecountEvery) {
+    session.recounted = clock_.Now();
+    Recount(session);
+    if (fits()) return absl::OkStatus();
+  }
+  const absl::Status over =
       Error(absl::StatusCode::kResourceExhausted, Reason::kQuota,
             absl::StrCat("the session pins ", session.pinned[tier], " bytes of this tier, ", bytes,
                          " more would exceed its share of ", limit,
-                         "; release pins, or raise session_pinned_max")),
-      std::chrono::milliseconds(100));
+                         "; release pins, or raise session_pinned_max"));
+  return bytes > limit ? over : WithRetry(over, std::chrono::milliseconds(100));
 }
 
 absl::Status SessionTable::PinFor(Session& session, const Tensor& tensor, TierId tier,

@@ -36,7 +36,8 @@ struct MadePin {
 struct CallRecord {
   enum class State { kWaiting, kDone, kReleased };
   State state = State::kWaiting;
-  std::uint64_t op = 0;  // while waiting
+  std::uint64_t op = 0;    // while waiting
+  bool allocated = false;  // the pins are of tensors that this call made
   std::vector<MadePin> pins;
 };
 
@@ -57,6 +58,7 @@ struct Session {
   // Pinned bytes by tier: counted at the last audit, plus what calls pinned since.
   std::vector<Bytes> pinned;
   std::uint64_t pins_audited = 0;
+  TimePoint recounted{};  // `pinned`, because a call would have exceeded the share
 };
 
 class SessionTable {
@@ -84,9 +86,9 @@ class SessionTable {
   // share.
   absl::Status PinFor(Session& session, const Tensor& tensor, TierId tier, Bytes tier_capacity,
                       CallRecord& record);
-  // Whether `bytes` more may be pinned in the tier.
-  absl::Status CheckQuota(const Session& session, TierId tier, Bytes tier_capacity,
-                          Bytes bytes) const;
+  // Whether `bytes` more may be pinned in the tier. With a retry delay unless they are more than
+  // the whole share. What clients unpinned silently is counted anew before it refuses.
+  absl::Status CheckQuota(Session& session, TierId tier, Bytes tier_capacity, Bytes bytes);
   // Undoes a record's pins. Returns how many.
   std::uint32_t Undo(Session& session, CallRecord& record);
   void UndoOne(Session& session, const MadePin& pin);
@@ -111,6 +113,8 @@ class SessionTable {
     std::uint64_t pins = 0;
     std::vector<Bytes> bytes;
   };
+  void Recount(Session& session) const;
+
   const ManagerOptions& options_;
   TensorStore& store_;
   const Clock& clock_;

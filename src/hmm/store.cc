@@ -11,7 +11,6 @@
 #include "hmm/store.h"
 
 #include <cstring>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -166,7 +165,7 @@ void TensorStore::Remove(TensorIndex index) {
   Tenant& tenant = *tenants_[tensor.tenant];
   tenant.slots[tensor.slot] = kNoIndex;
   // A generation is never used twice: a slot at its last one is retired.
-  if (tensor.generation != std::numeric_limits<std::uint32_t>::max()) {
+  if (tensor.generation < options_.generation_max) {
     tenant.free_slots.push_back(tensor.slot);
   }
   tensor = Tensor{};

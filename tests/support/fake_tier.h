@@ -47,9 +47,18 @@ class FakeTier final : public tier::Tier, public ByteStore {
     failure_ = std::move(status);
   }
 
+  // What the next Audit finds.
+  void ReportExcess(TenantId tenant, Bytes bytes) { excess_.push_back({tenant, bytes}); }
+
+  // How often somebody worked out what an extent would take: once for each try to get room.
+  std::size_t asked() const { return asked_; }
+
   bool mappable() const override { return mappable_; }
   std::string_view backend() const override { return "fake"; }
-  Bytes LengthFor(Bytes bytes) const override { return RoundUpSaturated(bytes, unit_); }
+  Bytes LengthFor(Bytes bytes) const override {
+    ++asked_;
+    return RoundUpSaturated(bytes, unit_);
+  }
   std::byte* Address(const tier::Extent& extent) const override {
     return mappable_ ? At(extent) : nullptr;
   }
@@ -72,7 +81,7 @@ class FakeTier final : public tier::Tier, public ByteStore {
     if (!range.has_value()) return std::nullopt;
     return Window{segment_, range->offset, range->length};
   }
-  std::vector<Excess> Audit() override { return {}; }
+  std::vector<Excess> Audit() override { return std::exchange(excess_, {}); }
   void ForgetTenant(TenantId tenant) override { HMM_CHECK(TenantBytes(tenant) == 0); }
   absl::Status Validate() const override {
     HMM_RETURN_IF_ERROR(extents_.Validate());
@@ -114,6 +123,8 @@ class FakeTier final : public tier::Tier, public ByteStore {
   std::unique_ptr<std::byte[], FreeDeleter> bytes_;
   std::size_t fail_in_ = 0;  // 0: none
   absl::Status failure_;
+  std::vector<Excess> excess_;
+  mutable std::size_t asked_ = 0;
 };
 
 }  // namespace hmm::testing
