@@ -39,6 +39,7 @@ std::uint64_t WrongBytesOfWord(std::uint64_t difference) {
 }  // namespace
 
 void FillPattern(PatternKey key, std::span<std::byte> bytes) {
+  if (bytes.empty()) return;  // memcpy takes no null, not even for nothing
   const std::uint64_t base = Base(key);
   const std::size_t words = bytes.size() / kWord;
   for (std::size_t i = 0; i < words; ++i) {
@@ -50,6 +51,7 @@ void FillPattern(PatternKey key, std::span<std::byte> bytes) {
 }
 
 std::uint64_t CountWrongBytes(PatternKey key, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return 0;  // memcpy takes no null, not even for nothing
   const std::uint64_t base = Base(key);
   const std::size_t words = bytes.size() / kWord;
   const auto difference = [&](std::size_t i) {

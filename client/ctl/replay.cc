@@ -79,12 +79,13 @@ class Replayer::Server {
 
   void Serve(const TraceRequest& request) {
     const std::vector<std::uint64_t> blocks = request.Blocks();
+    const std::uint64_t errors = tally_.errors;
     ++tally_.requests;
     tally_.accesses += blocks.size();
     const std::size_t run = ReadRun(blocks);
     tally_.misses += blocks.size() - run;
     WriteRest(blocks, run);
-    TouchAll(blocks);
+    if (tally_.errors == errors) TouchAll(blocks);
   }
 
   const ReplayTally& tally() const { return tally_; }
