@@ -24,14 +24,9 @@
 namespace hmm::daemon {
 namespace {
 
-// Connections that the descriptor limit has room for. An RPC connection takes two (acceptor.h), a
-// session four (socket, pidfd, page, and its share of the tenant's files).
-struct Budget {
-  std::size_t admin;
-  std::size_t rpc;
-  std::size_t sessions;
-};
-Budget DescriptorBudget(const Config& config) {
+// How many connections the descriptor limit has room for. An RPC connection takes two (acceptor.h),
+// a session four (socket, pidfd, page, and its share of the tenant's files).
+ConnectionBudget BudgetOf(const Config& config) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   std::error_code ignored;
@@ -77,16 +72,16 @@ absl::Status Daemon::Claim() {
 }
 
 void Daemon::CreateServers() {
-  const Budget budget = DescriptorBudget(config_);
-  if (budget.rpc < config_.connections_max) {
+  budget_ = BudgetOf(config_);
+  if (budget_.rpc < config_.connections_max) {
     spdlog::warn("the file descriptor limit leaves room for {} connections and {} sessions",
-                 budget.rpc, budget.sessions);
+                 budget_.rpc, budget_.sessions);
   }
   const std::uint32_t overflow_uid = OverflowUid();
   RpcServerOptions tenant;
   tenant.acceptor = {.name = kMemorySocket,
                      .role = Role::kTenant,
-                     .connections_max = budget.rpc,
+                     .connections_max = budget_.rpc,
                      .overflow_uid = overflow_uid,
                      .on_count = nullptr};
   tenant.armed_max = config_.armed_max;
@@ -94,7 +89,7 @@ void Daemon::CreateServers() {
   RpcServerOptions admin = tenant;
   admin.acceptor.name = kAdminSocket;
   admin.acceptor.role = Role::kAdmin;
-  admin.acceptor.connections_max = budget.admin;
+  admin.acceptor.connections_max = budget_.admin;
   admin.armed_max = 4;
   admin.park_when_idle = true;
   tenant_ = std::make_unique<RpcServer>(io_, std::move(tenant));
@@ -157,7 +152,7 @@ absl::Status Daemon::StartServers() {
   const CoreGate hop = CoreGate::Hop(tenant_->executor(), admin_->executor());
   sessions_ = std::make_unique<Sessions>(
       io_, tenant_->executor(), *manager_,
-      SessionsOptions{.connections_max = DescriptorBudget(config_).sessions,
+      SessionsOptions{.connections_max = budget_.sessions,
                       .handshakes_max = config_.handshakes_max,
                       .handshake_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
                           config_.handshake_timeout),
@@ -174,6 +169,9 @@ absl::Status Daemon::StartServers() {
   admin.push_back(CreateAdminService(*manager_, hop));
   admin.push_back(CreateInspectionService(*manager_, hop, /*tenant_view=*/false));
   admin.push_back(CreateHealthService(*manager_, health_, hop));
+  admin.push_back(
+      CreateReflectionService({"hmm.v1.Admin", "hmm.v1.Inspection", "grpc.health.v1.Health",
+                               "grpc.reflection.v1alpha.ServerReflection"}));
 
   // From here on the manager belongs to the executor's thread.
   const std::uint64_t epoch = manager_->boot_epoch();

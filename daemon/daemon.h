@@ -29,6 +29,13 @@
 
 namespace hmm::daemon {
 
+// Connections to each socket, as the file descriptor limit allows.
+struct ConnectionBudget {
+  std::size_t admin = 0;
+  std::size_t rpc = 0;
+  std::size_t sessions = 0;
+};
+
 class Daemon {
  public:
   // Returns when clients can connect: the pools are reserved before the sockets appear. `config`
@@ -58,6 +65,7 @@ class Daemon {
   void OnIo(Task task);
 
   const Config config_;
+  ConnectionBudget budget_;
   HealthState health_;  // the executor's
   SteadyClock clock_;
 

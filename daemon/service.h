@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The four services. Each decodes, calls the manager, encodes. Which of them a server has, and on
+// The services. Each decodes, calls the manager, encodes. Which of them a server has, and on
 // which thread the manager is called, is decided in daemon.cc.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -63,5 +64,7 @@ std::unique_ptr<Service> CreateInspectionService(core::Manager& manager, CoreGat
 std::unique_ptr<Service> CreateAdminService(core::Manager& manager, CoreGate gate);
 std::unique_ptr<Service> CreateHealthService(core::Manager& manager, const HealthState& state,
                                              CoreGate gate);
+// `services`: full names of those of the same server.
+std::unique_ptr<Service> CreateReflectionService(std::vector<std::string> services);
 
 }  // namespace hmm::daemon

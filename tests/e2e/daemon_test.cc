@@ -148,6 +148,50 @@ TEST_CASE("systemd hears of readiness, life and the end") {
   systemd.Await("STOPPING=1");
 }
 
+TEST_CASE("sockets that systemd passes are adopted, and left to it") {
+  TempDir dir;
+  dir.Write("hmmd.toml", kSmallTiers);
+  dir.Write("systemd/holds", "the sockets");
+  const std::string units = dir.File("systemd");
+  const auto listen_on = [&](const std::string& name, int type) {
+    const share::UniqueFd listening(socket(AF_UNIX, type, 0));  // the child inherits it
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = units + "/" + name;
+    REQUIRE(path.size() < sizeof address.sun_path);
+    path.copy(address.sun_path, path.size());
+    REQUIRE(bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
+            0);
+    REQUIRE(listen(listening.get(), 16) == 0);
+    return share::UniqueFd(dup(listening.get()));
+  };
+  const share::UniqueFd memory = listen_on("hmm.sock", SOCK_STREAM);
+  const share::UniqueFd session = listen_on("session.sock", SOCK_SEQPACKET);
+  // As systemd does: descriptors from 3 on, names in their order, for this pid.
+  const std::string activate = "exec 8<&" + std::to_string(memory.get()) + " 9<&" +
+                               std::to_string(session.get()) +
+                               " && exec 3<&8 4<&9 8<&- 9<&- && export LISTEN_PID=$$ LISTEN_FDS=2"
+                               " LISTEN_FDNAMES=hmm.sock:session.sock && exec \"$@\"";
+  ChildProcess hmmd({"bash", "-c", activate, "activate", HMMD_BINARY, "--config",
+                     dir.File("hmmd.toml"), "--dir", dir.path()},
+                    dir.File("log"));
+  REQUIRE(WaitUntil(
+      [&] { return std::filesystem::exists(dir.File("admin.sock")) || !hmmd.Running(); }));
+  INFO(ReadFile(dir.File("log")));
+  CHECK(!std::filesystem::exists(dir.File("hmm.sock")));
+  {
+    RawClient client(units);
+    CHECK(client.Status().sessions() == 1);
+    Stubs admin(dir.path(), "admin.sock");
+    CHECK(Check(admin) == "SERVING");
+  }
+  hmmd.Signal(SIGTERM);
+  CHECK(hmmd.Wait() == 0);
+  CHECK(std::filesystem::exists(units + "/hmm.sock"));
+  CHECK(std::filesystem::exists(units + "/session.sock"));
+  CHECK(!std::filesystem::exists(dir.File("admin.sock")));
+}
+
 TEST_CASE("SIGHUP is survived") {
   DaemonProcess daemon(HMMD_BINARY);
   REQUIRE(kill(daemon.pid(), SIGHUP) == 0);

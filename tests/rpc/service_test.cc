@@ -3,6 +3,7 @@
 // The services over the wire: what they answer, who waits, who is told to go.
 #include <future>
 
+#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "rpc/fixture.h"
 #include "support/catch.h"
 #include "support/wait_until.h"
@@ -239,6 +240,31 @@ TEST_CASE("the admin socket steers, and sees everything") {
   REQUIRE(admin.admin->Evict(&evict, everything, &evicted).ok());
   CHECK(evicted.pinned_tensors() == 1);
   CHECK(evicted.epoch() == client.welcome().boot_epoch);
+}
+
+TEST_CASE("reflection answers on the admin socket, and only there") {
+  namespace reflection = grpc::reflection::v1alpha;
+  InProcessDaemon daemon;
+  const auto ask = [&](const std::string& socket, const reflection::ServerReflectionRequest& what) {
+    const auto stub = reflection::ServerReflection::NewStub(grpc::CreateChannel(
+        "unix:" + daemon.dir() + "/" + socket, grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    const auto stream = stub->ServerReflectionInfo(&context);
+    reflection::ServerReflectionResponse response;
+    if (stream->Write(what)) stream->Read(&response);
+    stream->WritesDone();
+    CHECK(stream->Finish().ok() == (socket == "admin.sock"));
+    return response;
+  };
+  reflection::ServerReflectionRequest request;
+  request.set_list_services("*");
+  CHECK(ask("admin.sock", request).list_services_response().service_size() == 4);
+  CHECK(ask("hmm.sock", request).list_services_response().service_size() == 0);
+  request.set_file_containing_symbol("hmm.v1.Inspection");
+  // The file itself and what it imports.
+  CHECK(ask("admin.sock", request).file_descriptor_response().file_descriptor_proto_size() == 3);
+  request.set_file_by_filename("no/such.proto");
+  CHECK(ask("admin.sock", request).error_response().error_code() == grpc::StatusCode::NOT_FOUND);
 }
 
 TEST_CASE("many connections to the admin socket, one after another, are all served") {
