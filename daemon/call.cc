@@ -3,6 +3,8 @@
 
 #include <grpc/support/time.h>
 
+#include <algorithm>
+
 namespace hmm::daemon {
 
 TimePoint DeadlineOf(const grpc::ServerContext& context) {
@@ -11,8 +13,10 @@ TimePoint DeadlineOf(const grpc::ServerContext& context) {
   const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
   // A wait of a year is no deadline; the sum below must not overflow.
   if (left.tv_sec > 365L * 24 * 3600) return TimePoint::max();
-  return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()) +
-         std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec);
+  const Duration wait = std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec);
+  // An answer at the client's deadline is too late: it would see DEADLINE_EXCEEDED and not why.
+  const Duration early = std::min<Duration>(kAnswerEarly, wait / 5);
+  return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()) + wait - early;
 }
 
 std::optional<std::string_view> MetadataOf(const grpc::ServerContext& context,

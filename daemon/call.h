@@ -36,7 +36,9 @@ struct CallScope {
   std::size_t live = 0;  // calls with a handler or an event outstanding
 };
 
-// The deadline a client gave, on our clock; max() for none.
+// When a call has to be answered, on our clock: a little before the client's deadline (a fifth of
+// what is left, kAnswerEarly at most); max() for none.
+inline constexpr Duration kAnswerEarly = std::chrono::milliseconds(20);
 TimePoint DeadlineOf(const grpc::ServerContext& context);
 // First value of a metadata key.
 std::optional<std::string_view> MetadataOf(const grpc::ServerContext& context,

@@ -120,6 +120,9 @@ absl::StatusOr<std::unique_ptr<tier::Tier>> Daemon::CreateTier(const TierConfig&
   host.commit_chunk = tier.commit_chunk;
   host.pages = PageModeOf(tier);
   host.numa_node = static_cast<int>(tier.numa_node);
+  for (const TierConfig& other : config_.tiers) {
+    if (other.tier_kind != TierKind::kFlash) host.hugetlb_needed += other.capacity_bytes;
+  }
   host.may_commit = [headroom = config_.commit_headroom](Bytes bytes) {
     return tier::MayCommit(bytes, headroom);
   };

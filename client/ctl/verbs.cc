@@ -158,6 +158,8 @@ absl::StatusOr<int> Evict(DaemonLink& link, Printer& printer, const Command& com
 
 absl::Status WriteOut(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    // Whoever read us has seen enough (`| head`): nothing to complain about.
+    if (errno == EPIPE) return absl::CancelledError("");
     return PosixError("standard output", errno);
   }
   return absl::OkStatus();

@@ -54,7 +54,7 @@ namespace client_internal {
 class Attachment;  // one session with one daemon: sockets, mappings, token
 }
 
-// What a tensor holds; it weighs in when the daemon chooses what to demote.
+// What a tensor holds; shown to operators.
 enum class Kind : std::uint8_t {
   kWeight = 1,
   kKvCache = 2,
