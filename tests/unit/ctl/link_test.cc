@@ -15,6 +15,8 @@
 #include "client/ctl/daemon_link.h"
 #include "client/ctl/verbs.h"
 #include "google/rpc/errors.pb.h"
+#include "hmm/v1/admin.grpc.pb.h"
+#include "hmm/v1/inspection.grpc.pb.h"
 #include "support/catch.h"
 
 namespace hmm::ctl {
