@@ -136,7 +136,7 @@ TEST_CASE("a batch with one bad element, with and without all") {
   REQUIRE(response.results_size() == 2);
   CHECK(CodeAndReason(response.results(0).error()) == "OK");
   CHECK(CodeAndReason(response.results(1).error()) == "INVALID_ARGUMENT/BAD_SIZE");
-  client.ReleaseLast();
+  client.SealAndUnpin(response.results(0).handle());
   CHECK(client.Free(response.results(0).handle()) == "OK");
 
   v1::AllocateRequest all = request;
@@ -151,6 +151,18 @@ TEST_CASE("a batch with one bad element, with and without all") {
   v1::FreeResponse freed;
   REQUIRE(client.stubs().memory->Free(client.Context().get(), free, &freed).ok());
   CHECK(CodeAndReason(freed.results(0).error()) == "NOT_FOUND/NOT_FOUND");
+}
+
+TEST_CASE("an allocation whose reply was lost is undone by its call") {
+  Scene scene;
+  RawClient& client = *scene.client;
+  const std::uint64_t handle = client.Allocate(kKiB64, "lost");
+  client.ReleaseLast();
+  CHECK(client.Free(handle) == "NOT_FOUND/NOT_FOUND");
+  // And its key is free again.
+  const std::uint64_t again = client.Allocate(kKiB64, "lost");
+  client.SealAndUnpin(again);
+  CHECK(client.Free(again) == "OK");
 }
 
 TEST_CASE("an unknown enum value is refused by name and number") {
@@ -271,7 +283,7 @@ TEST_CASE("keys are bytes, also in a message") {
   RawClient& client = *scene.client;
   const std::string key("\xff\x00key\n", 6);
   const std::uint64_t handle = client.Allocate(kKiB64, key);
-  client.ReleaseLast();
+  client.SealAndUnpin(handle);
   v1::DescribeRequest describe;
   describe.add_handles(handle);
   v1::DescribeResponse described;

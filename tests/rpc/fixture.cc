@@ -156,6 +156,16 @@ std::string RawClient::Free(std::uint64_t handle) {
                                         : CodeAndReason(response.results(0).error());
 }
 
+void RawClient::SealAndUnpin(std::uint64_t handle) {
+  v1::SealRequest request;
+  request.add_items()->set_handle(handle);
+  request.mutable_items(0)->set_unpin(true);
+  v1::SealResponse response;
+  REQUIRE(stubs_.memory->Seal(Context().get(), request, &response).ok());
+  REQUIRE(response.results_size() == 1);
+  REQUIRE(!response.results(0).has_error());
+}
+
 void RawClient::ReleaseLast() {
   v1::ReleaseRequest request;
   request.set_call_id(last_call_);

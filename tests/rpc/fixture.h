@@ -71,7 +71,9 @@ class RawClient {
   std::uint64_t Allocate(std::uint64_t bytes, const std::string& key = "");
   grpc::Status Allocate(const v1::AllocateRequest& request, v1::AllocateResponse& response);
   std::string Free(std::uint64_t handle);  // code and reason
-  // Gives the pin back that Allocate made, by its call.
+  // Ends writing and gives the pin back.
+  void SealAndUnpin(std::uint64_t handle);
+  // Undoes the last call that pinned: its reply might have been lost.
   void ReleaseLast();
   v1::GetStatusResponse Status() const;
 
