@@ -61,6 +61,8 @@ class CqExecutor final : public Executor {
   };
   struct Timer;
 
+  // Runs what the queue gave out.
+  void Dispatch(void* tag, bool ok);
   void RunTasks();
   void RunTimer(Timer* timer, bool ok);
 
