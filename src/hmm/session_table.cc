@@ -15,8 +15,9 @@ namespace {
 
 // Words below which a count at once is cheaper than it is worth avoiding.
 constexpr std::uint32_t kCountAtOnceMax = 1u << 20;
-// A session at its share may cost a look at all its words, but not at each call.
+// A session at its share may cost a look at all its words; where they are many, not at each call.
 constexpr Duration kRecountEvery = std::chrono::milliseconds(10);
+constexpr std::uint32_t kRecountAlwaysMax = 4096;
 
 std::string TokenKey(const share::Token& token) {
   return std::string(reinterpret_cast<const char*>(token.data()), token.size());
@@ -139,7 +140,8 @@ absl::Status SessionTable::CheckQuota(Session& session, TierId tier, Bytes tier_
       static_cast<Bytes>(static_cast<double>(tier_capacity) * options_.session_pinned_max);
   auto fits = [&] { return bytes <= limit && session.pinned[tier] <= limit - bytes; };
   if (fits()) return absl::OkStatus();
-  if (bytes <= limit && clock_.Now() - session.recounted >= kRecountEvery) {
+  const bool few = store_.slots_used(session.tenant) <= kRecountAlwaysMax;
+  if (bytes <= limit && (few || clock_.Now() - session.recounted >= kRecountEvery)) {
     session.recounted = clock_.Now();
     Recount(session);
     if (fits()) return absl::OkStatus();
