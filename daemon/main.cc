@@ -66,25 +66,34 @@ absl::StatusOr<Config> Configure(const Arguments& arguments, const Resources& re
   return config;
 }
 
-// Runs until SIGTERM or SIGINT.
-void AwaitSignal() {
-  boost::asio::io_context io{1};
-  boost::asio::signal_set stop(io, SIGTERM, SIGINT);
-  boost::asio::signal_set hangup(io, SIGHUP);
-  stop.async_wait([&](const boost::system::error_code&, int signal) {
-    spdlog::info("signal {}: stopping", signal);
-    io.stop();
-  });
-  std::function<void()> ignore = [&] {
-    hangup.async_wait([&](const boost::system::error_code& error, int) {
+// Made before the daemon starts: from the moment that clients can connect, a signal must find a
+// handler.
+class Signals {
+ public:
+  Signals() {
+    stop_.async_wait([this](const boost::system::error_code& error, int signal) {
+      if (error) return;
+      spdlog::info("signal {}: stopping", signal);
+      io_.stop();
+    });
+    IgnoreHangup();
+  }
+  // Runs until SIGTERM or SIGINT; returns at once if one came before.
+  void Await() { io_.run(); }
+
+ private:
+  void IgnoreHangup() {
+    hangup_.async_wait([this](const boost::system::error_code& error, int) {
       if (error) return;
       spdlog::info("SIGHUP ignored: the configuration is read at start; restart to apply it");
-      ignore();
+      IgnoreHangup();
     });
-  };
-  ignore();
-  io.run();
-}
+  }
+
+  boost::asio::io_context io_{1};
+  boost::asio::signal_set stop_{io_, SIGTERM, SIGINT};
+  boost::asio::signal_set hangup_{io_, SIGHUP};
+};
 
 absl::Status Run(const Arguments& arguments) {
   HMM_ASSIGN_OR_RETURN(const Resources resources, DetectResources());
@@ -95,11 +104,12 @@ absl::Status Run(const Arguments& arguments) {
     return absl::OkStatus();
   }
   spdlog::set_level(spdlog::level::from_str(config.log_level));
+  Signals signals;
   HMM_ASSIGN_OR_RETURN(const std::unique_ptr<Daemon> daemon, Daemon::Start(config));
   spdlog::info("hmmd {} serves {} in {}", kVersion, Summary(config), config.dir);
   NotifyReady(Summary(config));
   StartWatchdog(daemon->executor());
-  AwaitSignal();
+  signals.Await();
   NotifyStopping("draining");
   daemon->Stop();
   spdlog::info("stopped");
