@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -35,6 +36,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHandshake{2000};
 constexpr milliseconds kHangUpWait{100};
 constexpr milliseconds kPullTimeout{2000};  // of TryPin, which has no deadline of its own
+constexpr std::chrono::duration<int, std::milli> kPinLook{20};
 constexpr milliseconds kReleaseTimeout{1000};
 constexpr milliseconds kReleasePauseMin{5};
 constexpr milliseconds kReleasePauseMax{500};
@@ -48,6 +50,10 @@ TimePoint After(Duration wait) { return std::chrono::steady_clock::now() + wait;
 absl::Status ProtocolError(std::string_view what) {
   return Error(StatusCode::kFailedPrecondition, Reason::kProtocol,
                absl::StrCat("the daemon ", absl::string_view(what.data(), what.size())));
+}
+
+absl::Status GoneError() {
+  return Error(StatusCode::kAborted, Reason::kLost, "the daemon that held the bytes is gone");
 }
 
 // A mapping beyond the end of the file would be SIGBUS in the user's hands.
@@ -95,13 +101,29 @@ struct Attachment::Resources {
   std::mutex pull_mutex;  // one segment request at a time on the socket
   SegmentMap segments;
 
-  share::UniqueFd stop;  // eventfd: ends the watcher
+  // eventfd that wakes the watcher. Shared, for whoever wakes it to delete us must not use us then.
+  std::shared_ptr<share::UniqueFd> wake;
+  std::atomic<bool> stop{false};      // the watcher returns, to be joined
+  std::atomic<bool> orphaned{false};  // the watcher deletes us when the last pin is gone
   std::thread watcher;
+
   std::mutex releaser_mutex;
+  bool closed = false;
   std::thread releaser;  // from the first owed release on
 };
 
+namespace {
+
+void Wake(const share::UniqueFd& eventfd) {
+  const std::uint64_t one = 1;
+  // EAGAIN: so many wake-ups are pending already that one more says nothing new.
+  HMM_CHECK(::write(eventfd.get(), &one, sizeof(one)) > 0 || errno == EAGAIN);
+}
+
+}  // namespace
+
 Attachment::Attachment(std::unique_ptr<Resources> resources) : resources_(std::move(resources)) {}
+Attachment::~Attachment() = default;
 
 absl::StatusOr<std::shared_ptr<Attachment>> Attachment::Attach(const AttachOptions& options,
                                                                TimePoint deadline) {
@@ -115,7 +137,7 @@ absl::StatusOr<std::shared_ptr<Attachment>> Attachment::Attach(const AttachOptio
   made->table_fd = std::move(greeting.table);
   made->page_fd = std::move(greeting.page);
   // 2. Map it. 3. Watch the socket.
-  std::shared_ptr<Attachment> attachment(new Attachment(std::move(made)));
+  std::shared_ptr<Attachment> attachment(new Attachment(std::move(made)), &Retire);
   HMM_RETURN_IF_ERROR(attachment->Map(greeting.welcome.max_tensors));
   HMM_RETURN_IF_ERROR(attachment->Start());
   return attachment;
@@ -156,47 +178,91 @@ absl::Status Attachment::Map(std::uint32_t max_tensors) {
 
 absl::Status Attachment::Start() {
   Resources& r = *resources_;
-  r.stop = share::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!r.stop.valid()) return PosixError("eventfd", errno);
+  r.wake = std::make_shared<share::UniqueFd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!r.wake->valid()) return PosixError("eventfd", errno);
   r.rpc = std::make_unique<MemoryRpc>(r.dir + "/hmm.sock", r.welcome.token);
   r.watcher = StartThread([this] { Watch(); });
   if (r.watcher.joinable()) return absl::OkStatus();
   return Error(StatusCode::kResourceExhausted, Reason::kNoMemory, "no thread to watch the daemon");
 }
 
-Attachment::~Attachment() {
-  if (forked()) {
-    // The mappings are not here, the threads neither, and gRPC must not be entered.
-    (void)resources_.release();
-    return;
-  }
-  Resources& r = *resources_;
-  if (r.watcher.joinable()) {
-    // What calls left pinned must not stay so until the process ends: give it a moment.
-    if (!lost() && r.releaser.joinable()) r.calls.WaitUntilNoneOwed(After(kDrainTimeout));
-    r.calls.Close();
-    r.rpc->CancelReleases();
-    if (r.releaser.joinable()) r.releaser.join();
-    const std::uint64_t one = 1;
-    // The counter of an eventfd that was never written cannot overflow.
-    HMM_CHECK(::write(r.stop.get(), &one, sizeof(one)) == static_cast<ssize_t>(sizeof(one)));
-    r.watcher.join();
-  }
+void Attachment::MarkLost() {
+  lost_.store(true, std::memory_order_seq_cst);
+  Wake(*resources_->wake);
 }
 
-// Polls and never reads: replies on the socket belong to Pull.
+void Attachment::Close() {
+  Resources& r = *resources_;
+  std::thread releaser;
+  {
+    std::lock_guard lock(r.releaser_mutex);
+    r.closed = true;
+    releaser = std::move(r.releaser);
+  }
+  if (releaser.joinable()) {
+    // What calls left pinned must not stay so until the process ends: give it a moment.
+    if (!lost()) r.calls.WaitUntilNoneOwed(After(kDrainTimeout));
+    r.calls.Close();
+    r.rpc->CancelReleases();
+    releaser.join();
+  }
+  MarkLost();
+  r.socket.Shutdown();
+}
+
+void Attachment::Retire(Attachment* attachment) {
+  // In a fork child the mappings are not there, the threads neither, and gRPC must not be entered.
+  if (attachment->forked()) return;
+  Resources& r = *attachment->resources_;
+  if (!r.watcher.joinable()) {  // never came to life
+    delete attachment;
+    return;
+  }
+  attachment->Close();
+  const std::shared_ptr<share::UniqueFd> wake = r.wake;
+  // No reference is left through which a pin could come; those that are can only go.
+  if (attachment->pins_.Sum() == 0) {
+    r.stop.store(true);
+    Wake(*wake);
+    r.watcher.join();
+    delete attachment;
+    return;
+  }
+  r.watcher.detach();
+  r.orphaned.store(true);  // from here on it may be gone
+  Wake(*wake);
+}
+
+// Polls the socket and never reads: replies belong to Pull. Giving a pin back is silent, so that
+// the last one of a lost attachment is looked for.
 void Attachment::Watch() {
+  Resources& r = *resources_;
+  bool settled = false;
+  bool unmapped = false;
   for (;;) {
-    std::array<pollfd, 2> entries{pollfd{resources_->socket.fd(), POLLRDHUP, 0},
-                                  pollfd{resources_->stop.get(), POLLIN, 0}};
-    if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) {
-      // Blind, so assume the worst: the client attaches anew.
-      MarkLost();
-      return;
+    std::array<pollfd, 2> entries{pollfd{r.wake->get(), POLLIN, 0},
+                                  pollfd{lost() ? -1 : r.socket.fd(), POLLRDHUP, 0}};
+    const bool looking = (lost() && !unmapped) || r.orphaned.load();
+    const int ready = ::poll(entries.data(), entries.size(), looking ? kPinLook.count() : -1);
+    // Blind, so assume the worst: the client attaches anew.
+    if (ready < 0 && errno != EINTR) lost_.store(true);
+    if (ready > 0 && entries[0].revents != 0) {
+      std::uint64_t count = 0;
+      HMM_CHECK(::read(r.wake->get(), &count, sizeof(count)) > 0 || errno == EAGAIN);
     }
-    if (entries[1].revents != 0) return;
-    if (entries[0].revents != 0) {
-      MarkLost();
+    if (ready > 0 && entries[1].revents != 0) lost_.store(true);
+    if (r.stop.load()) return;
+    if (!lost()) continue;
+    if (!settled) pins_.Settle();
+    settled = true;
+    if (pins_.Sum() != 0) continue;
+    if (!unmapped) {
+      std::lock_guard lock(r.pull_mutex);
+      r.segments.Clear();
+      unmapped = true;
+    }
+    if (r.orphaned.load()) {
+      delete this;
       return;
     }
   }
@@ -221,7 +287,7 @@ void Attachment::EndPinningCall(std::uint64_t call_id, bool ok) {
   if (ok) return;
   std::lock_guard lock(r.releaser_mutex);
   // Should it not start now, the next call that owes a release tries again.
-  if (!r.releaser.joinable()) r.releaser = StartThread([this] { SendReleases(); });
+  if (!r.closed && !r.releaser.joinable()) r.releaser = StartThread([this] { SendReleases(); });
 }
 
 // One at a time and until each succeeded; a lost attachment owes nothing, for its pins died with
@@ -260,9 +326,8 @@ Tensor Attachment::MakeTensor(const std::shared_ptr<Attachment>& self, std::uint
   return tensor;
 }
 
-void Attachment::Fill(Pin& pin, std::shared_ptr<Attachment>&& self, std::uint32_t slot,
-                      std::byte* data, const Place& place) {
-  pin.attachment_ = std::move(self);
+void Attachment::Fill(Pin& pin, std::uint32_t slot, std::byte* data, const Place& place) {
+  pin.attachment_ = this;
   pin.data_ = data;
   pin.size_ = place.bytes;
   pin.slot_ = slot;
@@ -271,43 +336,52 @@ void Attachment::Fill(Pin& pin, std::shared_ptr<Attachment>&& self, std::uint32_
   pin.tier_ = TierOfSegment(place.segment);
 }
 
-// Nanoseconds count here: no Pin is moved, and a mapped segment is reached without a status.
-std::optional<Pin> Attachment::TryPin(std::shared_ptr<Attachment> self, std::uint64_t handle) {
+// Nanoseconds count here: no reference is counted, no Pin moved, and a mapped segment is reached
+// without a status. lost() is read after the pin was counted (pin_counts.h).
+std::optional<Pin> Attachment::TryPin(std::uint64_t handle) {
   std::optional<Pin> out;
   const Handle tensor = Handle::Unpack(handle);
-  if (self->forked() || self->lost() || tensor.slot >= self->max_tensors_) return out;
-  const share::TableSlot& slot = self->table_[tensor.slot];
-  std::atomic<std::uint32_t>& word = self->words_[tensor.slot];
-  if (!share::TryPin(word, slot, tensor.generation)) return out;
+  if (forked() || tensor.slot >= max_tensors_) return out;
+  const share::TableSlot& slot = table_[tensor.slot];
+  std::atomic<std::uint32_t>& word = words_[tensor.slot];
+  pins_.Add(1);
+  if (!share::TryPin(word, slot, tensor.generation)) {
+    pins_.Add(-1);
+    return out;
+  }
+  std::byte* data = nullptr;
   // Only now: before the pin the location may be another's.
   const Place place{slot.segment.load(std::memory_order_relaxed),
                     slot.offset.load(std::memory_order_relaxed),
                     slot.bytes.load(std::memory_order_relaxed)};
-  std::byte* data = nullptr;
-  if (const SegmentMap::Segment* segment = self->segments_->Find(place.segment)) {
-    data = SegmentMap::Resolve(*segment, place.offset, place.bytes);
-  } else {
-    data = self->Reach(place, After(kPullTimeout)).value_or(nullptr);
+  if (!lost()) [[likely]] {
+    if (const SegmentMap::Segment* segment = segments_->Find(place.segment)) [[likely]] {
+      data = SegmentMap::Resolve(*segment, place.offset, place.bytes);
+    } else {
+      data = Reach(place, After(kPullTimeout)).value_or(nullptr);
+    }
   }
   if (data == nullptr) {
-    share::Unpin(word);
+    Unpin(tensor.slot);
     return out;
   }
-  Fill(out.emplace(), std::move(self), tensor.slot, data, place);
+  Fill(out.emplace(), tensor.slot, data, place);
   return out;
 }
 
-absl::StatusOr<Pin> Attachment::Adopt(const std::shared_ptr<Attachment>& self, std::uint64_t handle,
-                                      const Place& place, TimePoint deadline) {
+absl::StatusOr<Pin> Attachment::Adopt(std::uint64_t handle, const Place& place,
+                                      TimePoint deadline) {
   const Handle tensor = Handle::Unpack(handle);
-  if (tensor.slot >= self->max_tensors_) return ProtocolError("answered a handle beyond its table");
-  const absl::StatusOr<std::byte*> data = self->Reach(place, deadline);
+  if (tensor.slot >= max_tensors_) return ProtocolError("answered a handle beyond its table");
+  pins_.Add(1);
+  const absl::StatusOr<std::byte*> data =
+      lost() ? absl::StatusOr<std::byte*>(GoneError()) : Reach(place, deadline);
   if (!data.ok()) {
-    self->GiveBack(handle);
+    Unpin(tensor.slot);
     return data.status();
   }
   Pin pin;
-  Fill(pin, std::shared_ptr<Attachment>(self), tensor.slot, *data, place);
+  Fill(pin, tensor.slot, *data, place);
   return pin;
 }
 
@@ -316,7 +390,10 @@ void Attachment::GiveBack(std::uint64_t handle) {
   if (tensor.slot < max_tensors_) share::Unpin(words_[tensor.slot]);
 }
 
-void Attachment::Unpin(std::uint32_t slot) { share::Unpin(words_[slot]); }
+void Attachment::Unpin(std::uint32_t slot) {
+  share::Unpin(words_[slot]);
+  pins_.Add(-1);  // last: from here on the watcher may delete us
+}
 
 absl::StatusOr<std::byte*> Attachment::Reach(const Place& place, TimePoint deadline) {
   const SegmentMap::Segment* segment = segments_->Find(place.segment);
@@ -338,7 +415,7 @@ absl::StatusOr<const SegmentMap::Segment*> Attachment::Pull(SegmentId segment, T
   if (!grant.ok()) {
     if (ReasonOf(grant.status()) != Reason::kNoDaemon) return grant.status();
     MarkLost();
-    return Error(StatusCode::kAborted, Reason::kLost, "the daemon that held the bytes is gone");
+    return GoneError();
   }
   HMM_ASSIGN_OR_RETURN(share::Mapping mapping, MapChecked(grant->fd.get(), grant->bytes,
                                                           share::Mapping::Access::kReadWrite));

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One session with one daemon: the session socket, everything mapped through it, and the channel. A
-// client's current attachment is held by the client; each Pin holds its own, so that bytes under a
-// pin stay mapped whatever becomes of daemon and client; a Tensor holds it weakly and keeps
-// nothing.
+// One session with one daemon: the session socket, everything mapped through it, and the channel.
 //
-//   attached --(hang-up seen, UNKNOWN_SESSION, another epoch)--> lost      never back: attach anew
+//   attached --(hang-up seen, UNKNOWN_SESSION, another epoch, Close)--> lost    never back: attach
+//   anew
 //
-// Any thread. Two threads of its own: a watcher that polls the socket for hang-up, and a releaser
-// that sends the releases owed (client/lib/call_window.h).
-// In a fork child nothing here may be touched; the destructor knows and leaks everything.
+// It lives as long as a Client, a Tensor or a Pin refers to it. The first two count references;
+// Pins are counted apart (pin_counts.h), for a reference count would cost as much as the pin
+// itself. Once lost, the segments are unmapped when the last Pin goes, whatever Tensors there are.
+//
+// Any thread. Two threads of its own: a watcher that polls the socket for hang-up and, after that,
+// for the last pin; and a releaser that sends the releases owed (call_window.h). In a fork child
+// nothing here may be touched: Pins do nothing and the attachment is leaked.
 #pragma once
 
 #include <atomic>
@@ -26,6 +28,7 @@
 #include "client/lib/call_window.h"
 #include "client/lib/fork_guard.h"
 #include "client/lib/memory_rpc.h"
+#include "client/lib/pin_counts.h"
 #include "client/lib/segment_map.h"
 #include "hmm/client.h"
 #include "share/layout.h"
@@ -42,14 +45,15 @@ class alignas(64) Attachment {
   // One try. UNAVAILABLE when another may help; else what the daemon or the system refused.
   static absl::StatusOr<std::shared_ptr<Attachment>> Attach(const AttachOptions& options,
                                                             TimePoint deadline);
-  ~Attachment();
   Attachment(const Attachment&) = delete;
   Attachment& operator=(const Attachment&) = delete;
 
   bool forked() const { return guard_.Forked(); }
-  bool lost() const { return lost_.load(std::memory_order_acquire); }
+  bool lost() const { return lost_.load(std::memory_order_seq_cst); }
   // Tells it that the daemon no longer knows the session.
-  void MarkLost() { lost_.store(true, std::memory_order_release); }
+  void MarkLost();
+  // The Client is done with it: sends the releases owed, as far as a moment allows, and hangs up.
+  void Close();
   // A call failed in the transport. Waits a moment for the socket's hang-up, which tells a dead
   // daemon from a broken connection; true when lost.
   bool ConfirmLost();
@@ -71,30 +75,33 @@ class alignas(64) Attachment {
   };
   static Tensor MakeTensor(const std::shared_ptr<Attachment>& self, std::uint64_t handle,
                            Bytes bytes);
-  static std::optional<Pin> TryPin(std::shared_ptr<Attachment> self, std::uint64_t handle);
+  std::optional<Pin> TryPin(std::uint64_t handle);
   // Makes a Pin of a pin that the daemon gave to this session. When the bytes cannot be reached the
   // pin is given back: ABORTED/LOST, or what pulling the segment answered.
-  static absl::StatusOr<Pin> Adopt(const std::shared_ptr<Attachment>& self, std::uint64_t handle,
-                                   const Place& place, TimePoint deadline);
+  absl::StatusOr<Pin> Adopt(std::uint64_t handle, const Place& place, TimePoint deadline);
   // Takes back one pin of this session on the slot of `handle`.
   void GiveBack(std::uint64_t handle);
+  // Of a Pin. The attachment may be gone when it returns.
   void Unpin(std::uint32_t slot);
 
  private:
   struct Resources;
 
   explicit Attachment(std::unique_ptr<Resources> resources);
+  ~Attachment();
+  // What shared_ptr does at the last reference: destroys it, or leaves that to the watcher and the
+  // last pin.
+  static void Retire(Attachment* attachment);
   absl::Status Map(std::uint32_t max_tensors);
   absl::Status Start();
   void Watch();
   void SendReleases();
-  static void Fill(Pin& pin, std::shared_ptr<Attachment>&& self, std::uint32_t slot,
-                   std::byte* data, const Place& place);
+  void Fill(Pin& pin, std::uint32_t slot, std::byte* data, const Place& place);
   // The address of a place, pulling its segment if it is not mapped yet.
   absl::StatusOr<std::byte*> Reach(const Place& place, TimePoint deadline);
   absl::StatusOr<const SegmentMap::Segment*> Pull(SegmentId segment, TimePoint deadline);
 
-  // What TryPin reads; written before the attachment is shared, except lost_.
+  // What TryPin reads, in one cache line; written before the attachment is shared, except lost_.
   ForkGuard guard_;
   std::atomic<bool> lost_{false};
   const share::TableSlot* table_ = nullptr;
@@ -105,6 +112,7 @@ class alignas(64) Attachment {
   std::uint64_t epoch_ = 0;
   SessionId session_ = 0;
   std::unique_ptr<Resources> resources_;
+  PinCounts pins_;
 };
 
 }  // namespace hmm::client_internal

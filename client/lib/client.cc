@@ -46,7 +46,7 @@ void Fill(const AllocateOptions& what, v1::TensorSpec& out) {
 
 absl::StatusOr<Held> HeldOf(const std::shared_ptr<Attachment>& attachment, std::uint64_t handle,
                             const v1::Location& location, TimePoint deadline) {
-  absl::StatusOr<Pin> pin = Attachment::Adopt(attachment, handle, PlaceOf(location), deadline);
+  absl::StatusOr<Pin> pin = attachment->Adopt(handle, PlaceOf(location), deadline);
   if (!pin.ok()) return pin.status();
   Held held;
   held.tensor = Attachment::MakeTensor(attachment, handle, location.bytes());
@@ -166,8 +166,8 @@ absl::StatusOr<std::vector<absl::StatusOr<Pin>>> Client::AcquireBatch(
     const v1::AcquireResponse::Result& result = response.results(k);
     out[i] = result.error().code() != 0
                  ? absl::StatusOr<Pin>(FromElement(result.error()))
-                 : Attachment::Adopt(selection.attachment, tensors[i].handle(),
-                                     PlaceOf(result.location()), deadline);
+                 : selection.attachment->Adopt(tensors[i].handle(), PlaceOf(result.location()),
+                                               deadline);
   }
   if (where.all) {
     for (const absl::StatusOr<Pin>& pin : out) HMM_RETURN_IF_ERROR(pin.status());

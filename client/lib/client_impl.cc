@@ -42,9 +42,8 @@ absl::StatusOr<std::unique_ptr<Client::Impl>> Client::Impl::Connect(ConnectOptio
 }
 
 Client::Impl::~Impl() {
-  if (!forked()) return;
-  // Whatever the reference count says: in a child the attachment is not ours to destroy.
-  new AttachmentPtr(std::move(current_));
+  // Null when Connect failed. Tensors may keep it, but from now on they find it lost.
+  if (current_ != nullptr) current_->Close();
 }
 
 client_internal::AttachOptions Client::Impl::attach_options() const {
@@ -62,7 +61,7 @@ Client::Impl::AttachmentPtr Client::Impl::Peek() const {
 }
 
 absl::StatusOr<Client::Impl::AttachmentPtr> Client::Impl::Current(TimePoint deadline) {
-  AttachmentPtr old;  // destroyed after the lock: its destructor joins threads
+  AttachmentPtr old;  // closed after the lock: that joins a thread
   const TimePoint give_up =
       std::min(deadline, std::chrono::steady_clock::now() +
                              std::clamp(options_.connect_timeout, milliseconds(0), kTimeoutMax));
@@ -83,8 +82,12 @@ absl::StatusOr<Client::Impl::AttachmentPtr> Client::Impl::Current(TimePoint dead
     attached_.notify_all();
     if (!next.ok()) return next.status();
     old = std::exchange(current_, *std::move(next));
+    break;
   }
-  return current_;
+  const AttachmentPtr current = current_;
+  lock.unlock();
+  if (old != nullptr) old->Close();
+  return current;
 }
 
 absl::StatusOr<Client::Impl::AttachmentPtr> Client::Impl::AttachUntil(
@@ -121,9 +124,8 @@ absl::Status Client::Impl::VerdictOn(const Tensor& tensor, const AttachmentPtr& 
   if (!tensor.valid()) {
     return Error(StatusCode::kNotFound, Reason::kNotFound, "an empty Tensor names nothing");
   }
-  const AttachmentPtr home = tensor.attachment_.lock();
-  if (home == nullptr || home->lost()) return LostError();
-  if (home == current) return absl::OkStatus();
+  if (tensor.attachment_->lost()) return LostError();
+  if (tensor.attachment_ == current) return absl::OkStatus();
   return Error(StatusCode::kInvalidArgument, Reason::kBadArgument,
                "the tensor belongs to another Client");
 }

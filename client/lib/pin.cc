@@ -13,7 +13,7 @@ namespace hmm {
 using client_internal::Attachment;
 
 Pin::Pin(Pin&& other) noexcept
-    : attachment_(std::move(other.attachment_)),
+    : attachment_(other.attachment_),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       slot_(other.slot_),
@@ -23,7 +23,7 @@ Pin& Pin::operator=(Pin&& other) noexcept {
   if (this != &other) {
     // The old pin goes with `old`, after the new one is in place.
     Pin old(std::move(*this));
-    attachment_ = std::move(other.attachment_);
+    attachment_ = other.attachment_;
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
     slot_ = other.slot_;
@@ -37,7 +37,7 @@ Pin::~Pin() {
 }
 
 std::string_view Pin::tier() const {
-  return attachment_ == nullptr ? std::string_view() : attachment_->TierName(tier_);
+  return data_ == nullptr ? std::string_view() : attachment_->TierName(tier_);
 }
 
 absl::Status Pin::Release() {
@@ -50,16 +50,11 @@ absl::Status Pin::Release() {
   return absl::OkStatus();
 }
 
-bool Tensor::lost() const {
-  if (handle_ == 0) return false;
-  const std::shared_ptr<Attachment> attachment = attachment_.lock();
-  return attachment == nullptr || attachment->lost();
-}
+bool Tensor::lost() const { return attachment_ != nullptr && attachment_->lost(); }
 
 std::optional<Pin> Tensor::TryPin() const {
-  std::shared_ptr<Attachment> attachment = attachment_.lock();
-  if (attachment == nullptr) return std::nullopt;
-  return Attachment::TryPin(std::move(attachment), handle_);
+  if (attachment_ == nullptr) return std::nullopt;
+  return attachment_->TryPin(handle_);
 }
 
 }  // namespace hmm

@@ -18,4 +18,9 @@ absl::StatusOr<const SegmentMap::Segment*> SegmentMap::Add(SegmentId id, share::
   return &segments_[count];
 }
 
+void SegmentMap::Clear() {
+  count_.store(0, std::memory_order_release);
+  for (Segment& segment : segments_) segment = {};
+}
+
 }  // namespace hmm::client_internal

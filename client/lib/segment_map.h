@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The segments that this process has mapped, by id. Grows only: a segment stays mapped as long as
-// its attachment lives, so that what Find answers stays good without a lock.
+// The segments that this process has mapped, by id. Grows until it is cleared at the end, so that
+// what Find answers stays good without a lock.
 //
-// Find and Resolve: any thread, lock-free. Add: one thread at a time.
+// Find and Resolve: any thread, lock-free, under a pin. Add and Clear: one thread at a time; Clear
+// when no pin is left and none can come.
 #pragma once
 
 #include <array>
@@ -37,6 +38,8 @@ class SegmentMap {
 
   // RESOURCE_EXHAUSTED past kCapacity.
   absl::StatusOr<const Segment*> Add(SegmentId id, share::Mapping mapping);
+
+  void Clear();
 
   // The address of `bytes` at `offset`; nullptr when they do not lie within the segment.
   static std::byte* Resolve(const Segment& segment, Bytes offset, Bytes bytes) {

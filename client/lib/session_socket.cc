@@ -209,6 +209,8 @@ absl::StatusOr<SessionSocket::Grant> SessionSocket::PullSegment(SegmentId segmen
   }
 }
 
+void SessionSocket::Shutdown() { ::shutdown(fd_.get(), SHUT_RDWR); }
+
 bool SessionSocket::HungUp(Duration wait) const {
   const TimePoint deadline = std::chrono::steady_clock::now() + wait;
   for (;;) {

@@ -49,6 +49,9 @@ class SessionSocket {
   // True when the peer hung up, now or within `wait`.
   bool HungUp(Duration wait) const;
 
+  // Hangs up ourselves: the daemon closes the session.
+  void Shutdown();
+
   int fd() const { return fd_.get(); }
 
  private:

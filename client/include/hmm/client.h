@@ -122,14 +122,15 @@ class Pin {
   friend class Client;
   friend class Tensor;
   friend class client_internal::Attachment;
-  std::shared_ptr<client_internal::Attachment> attachment_;
+  client_internal::Attachment* attachment_ = nullptr;  // lives until its last Pin goes
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   std::uint32_t slot_ = 0;
   std::uint8_t tier_ = 0;
 };
 
-// A handle. Copyable, cheap; it keeps nothing alive, neither in the daemon nor in this process.
+// A handle. Copyable, cheap; it keeps no bytes alive, neither in the daemon nor, once that is gone,
+// in this process.
 class Tensor {
  public:
   Tensor() = default;
@@ -147,7 +148,7 @@ class Tensor {
  private:
   friend class Client;
   friend class client_internal::Attachment;
-  std::weak_ptr<client_internal::Attachment> attachment_;
+  std::shared_ptr<client_internal::Attachment> attachment_;
   std::uint64_t handle_ = 0;
   std::size_t size_ = 0;
 };

@@ -5,9 +5,11 @@
 #include "client/lib/attachment.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -115,14 +117,14 @@ TEST_CASE("a segment shorter than its reply says is not mapped") {
 TEST_CASE("a pin from the daemon whose segment cannot be mapped is given back") {
   Fixture f;
   f.server.PinForClient(3);
-  const auto good = Attachment::Adopt(f.attachment, kHandle, {kDdr, 8192, 4096}, Soon());
+  const auto good = f.attachment->Adopt(kHandle, {kDdr, 8192, 4096}, Soon());
   REQUIRE(good.ok());
   CHECK(f.server.pins(3) == 1);
   f.server.PinForClient(3);
-  const auto bad = Attachment::Adopt(f.attachment, kHandle, {0x10077, 0, 16}, Soon());
+  const auto bad = f.attachment->Adopt(kHandle, {0x10077, 0, 16}, Soon());
   CHECK(bad.status().code() == absl::StatusCode::kNotFound);
   f.server.PinForClient(3);
-  CHECK_FALSE(Attachment::Adopt(f.attachment, kHandle, {kDdr, 0, 1 << 30}, Soon()).ok());
+  CHECK_FALSE(f.attachment->Adopt(kHandle, {kDdr, 0, 1 << 30}, Soon()).ok());
   CHECK(f.server.pins(3) == 1);
 }
 
@@ -176,23 +178,78 @@ TEST_CASE("threads that pin at once leave no pin behind and pull each segment on
   CHECK(f.server.requests() == 1);
 }
 
-TEST_CASE("a hang-up makes everything lost; bytes under a pin stay readable") {
+// Whether the page at this address of ours is mapped.
+bool IsMapped(const std::byte* at) {
+  const auto page = reinterpret_cast<std::uintptr_t>(at) & ~std::uintptr_t{4095};
+  return ::msync(reinterpret_cast<void*>(page), 1, MS_ASYNC) == 0;
+}
+
+TEST_CASE("a hang-up makes everything lost; bytes under a pin stay until it goes") {
   Fixture f;
-  const Pin pin = *f.tensor.TryPin();
+  std::optional<Pin> pin = f.tensor.TryPin();
+  const std::byte* const bytes = pin->data();
   CHECK_FALSE(f.tensor.lost());
   f.server.HangUp();
   CHECK(WaitUntil([&] { return f.tensor.lost(); }));
   CHECK_FALSE(f.tensor.TryPin().has_value());
-  f.attachment.reset();
-  CHECK(pin.data()[100] == std::byte{0x5a});
-  CHECK(pin.tier() == "ddr0");
+  CHECK(pin->data()[100] == std::byte{0x5a});
+  CHECK(pin->tier() == "ddr0");
+  // The last pin unmaps, though tensor and attachment are still there.
+  pin.reset();
+  CHECK(WaitUntil([&] { return !IsMapped(bytes); }));
+  CHECK_FALSE(f.tensor.TryPin().has_value());
 }
 
-TEST_CASE("a tensor keeps nothing alive") {
+TEST_CASE("a pin outlives tensor, attachment and daemon, and is the last to go") {
+  std::optional<Pin> pin;
+  {
+    Fixture f;
+    pin = f.tensor.TryPin();
+    f.tensor = Tensor();
+    f.attachment.reset();
+    CHECK(f.server.pins(3) == 1);
+  }
+  const std::byte* const bytes = pin->data();
+  CHECK(bytes[100] == std::byte{0x5a});
+  CHECK(pin->tier() == "ddr0");
+  std::thread([&] { pin.reset(); }).join();  // not the thread that took it
+  CHECK(WaitUntil([&] { return !IsMapped(bytes); }));
+}
+
+TEST_CASE("a closed attachment is lost to its tensors, and the daemon sees the hang-up") {
   Fixture f;
-  f.attachment.reset();
+  f.attachment->Close();
   CHECK(f.tensor.lost());
   CHECK_FALSE(f.tensor.TryPin().has_value());
+  f.server.PinForClient(3);
+  CHECK(ReasonOf(f.attachment->Adopt(kHandle, {kDdr, 8192, 4096}, Soon()).status()) ==
+        Reason::kLost);
+  CHECK(f.server.pins(3) == 0);
+}
+
+// Pinning against the moment of loss: whoever gets a pin can read, whoever does not holds nothing.
+TEST_CASE("threads that pin while the daemon goes read or get nothing") {
+  for (int round = 0; round < 20; ++round) {
+    Fixture f;
+    std::atomic<int> wrong{0};
+    std::atomic<int> reading{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&] {
+        for (;;) {
+          const std::optional<Pin> pin = f.tensor.TryPin();
+          if (!pin.has_value()) return;
+          ++reading;
+          if (pin->data()[reading % 4096] != std::byte{0x5a}) ++wrong;
+        }
+      });
+    }
+    CHECK(WaitUntil([&] { return reading > 50; }));
+    f.server.HangUp();
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    CHECK(f.server.pins(3) == 0);
+  }
 }
 
 TEST_CASE("a failed call without a hang-up is not a lost daemon") {

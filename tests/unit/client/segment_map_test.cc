@@ -56,5 +56,12 @@ TEST_CASE("the map is bounded") {
   CHECK(map.Find(SegmentMap::kCapacity) != nullptr);
 }
 
+TEST_CASE("a cleared map finds nothing") {
+  SegmentMap map;
+  REQUIRE(map.Add(1, MapNew()).ok());
+  map.Clear();
+  CHECK(map.Find(1) == nullptr);
+}
+
 }  // namespace
 }  // namespace hmm::client_internal
