@@ -167,17 +167,19 @@ TEST_CASE("sockets that systemd passes are adopted, and left to it") {
   };
   const share::UniqueFd memory = listen_on("hmm.sock", SOCK_STREAM);
   const share::UniqueFd session = listen_on("session.sock", SOCK_SEQPACKET);
-  // As systemd does: descriptors from 3 on, names in their order, for this pid.
-  const std::string activate = "exec 8<&" + std::to_string(memory.get()) + " 9<&" +
-                               std::to_string(session.get()) +
-                               " && exec 3<&8 4<&9 8<&- 9<&- && export LISTEN_PID=$$ LISTEN_FDS=2"
-                               " LISTEN_FDNAMES=hmm.sock:session.sock && exec \"$@\"";
+  // As systemd does: descriptors from 3 on, names in their order, for this pid. By way of numbers
+  // that neither is likely to have: whoever runs the test may have left descriptors open.
+  const std::string activate =
+      "exec 198<&" + std::to_string(memory.get()) + " 199<&" + std::to_string(session.get()) +
+      " && exec 3<&198 4<&199 198<&- 199<&- && export LISTEN_PID=$$ LISTEN_FDS=2"
+      " LISTEN_FDNAMES=hmm.sock:session.sock && exec \"$@\"";
   ChildProcess hmmd({"bash", "-c", activate, "activate", HMMD_BINARY, "--config",
                      dir.File("hmmd.toml"), "--dir", dir.path()},
                     dir.File("log"));
   REQUIRE(WaitUntil(
       [&] { return std::filesystem::exists(dir.File("admin.sock")) || !hmmd.Running(); }));
   INFO(ReadFile(dir.File("log")));
+  REQUIRE(hmmd.Running());
   CHECK(!std::filesystem::exists(dir.File("hmm.sock")));
   {
     RawClient client(units);
