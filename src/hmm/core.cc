@@ -285,6 +285,7 @@ Duration Core::EstimateTime(TierId from, TierId to, Bytes bytes) const {
 
 absl::Status Core::Validate() const {
   HMM_RETURN_IF_ERROR(store.Validate());
+  HMM_RETURN_IF_ERROR(relocator.Validate());
   auto broken = [](auto... parts) {
     return Error(absl::StatusCode::kInternal, Reason::kInternal, absl::StrCat(parts...));
   };
@@ -302,6 +303,11 @@ absl::Status Core::Validate() const {
         return broken("session ", id, ", call ", call, " waits for nothing");
       }
     }
+  }
+  for (TensorIndex i = 0; ops_.empty() && i < store.record_count(); ++i) {
+    // A call that finds its tensor doomed leaves it alone.
+    if (store[i].holds != 0 && store[i].state != TensorState::kDoomed)
+      return broken("tensor ", i, ": held by a call that has ended");
   }
   if (ops_.empty() && relocator.moves() == 0) {
     for (std::size_t i = 0; i < tiers.size(); ++i) {

@@ -265,8 +265,7 @@ absl::Status Relocator::SwitchToClean(TensorIndex index, TierId tier) {
 bool Relocator::Cancellable(TensorIndex index) const {
   const Tensor& tensor = store_[index];
   if (tensor.state != TensorState::kMoving || tensor.move == 0) return false;
-  const Move& move = *moves_.at(tensor.move);
-  return move.down && store_.home_tier(index) == move.from;
+  return moves_.at(tensor.move)->down && tiers_[store_.home_tier(index)]->mappable();
 }
 
 bool Relocator::CancelDemotion(TensorIndex index) {
@@ -334,6 +333,37 @@ void Relocator::DoomLost() {
     const TensorIndex index = store_.Find(tenant, handle);
     if (index != kNoIndex && store_[index].owner == 0 && store_[index].move == 0) Doom(index);
   }
+}
+
+absl::Status Relocator::Validate() const {
+  auto broken = [](auto... parts) {
+    return Error(absl::StatusCode::kInternal, Reason::kInternal, absl::StrCat(parts...));
+  };
+  std::vector<Bytes> leaving(tiers_.size(), 0);
+  std::vector<std::size_t> count(tiers_.size(), 0);
+  absl::flat_hash_map<std::uint64_t, Bytes> shares;
+  for (const auto& [key, move] : moves_) {
+    if (move->hint_until != TimePoint::max() && !hints_.contains({move->hint_until, key})) {
+      return broken("move ", key, ": its deadline is forgotten");
+    }
+    if (move->tensor != kNoIndex && store_[move->tensor].move != key) {
+      return broken("move ", key, ": its tensor does not know it");
+    }
+    if (move->leaving == 0) continue;
+    leaving[move->leaving_from] += move->leaving;
+    ++count[move->leaving_from];
+    shares[Share(move->leaving_from, move->tenant)] += move->leaving;
+    if (store_.home_tier(move->tensor) != move->leaving_from) {
+      return broken("move ", key, ": counted as leaving a tier that it has left");
+    }
+  }
+  if (leaving != leaving_ || count != leaving_count_ || shares != leaving_of_) {
+    return broken("the bytes on their way out are not those of the moves");
+  }
+  for (const auto& [deadline, key] : hints_) {
+    if (!moves_.contains(key)) return broken("a deadline of move ", key, ", which has ended");
+  }
+  return absl::OkStatus();
 }
 
 void Relocator::ReturnRooms(std::vector<Room>& rooms) {

@@ -58,7 +58,7 @@ class Relocator {
 
   // The tensor is needed where it still is: a demotion under way is cancelled. False: not demoting.
   bool CancelDemotion(TensorIndex index);
-  // Whether it would be: past its first hop the tensor is no longer where it was.
+  // Whether it would be: it is, as long as the tensor still lies in memory.
   bool Cancellable(TensorIndex index) const;
   // A move under way is served at `priority` from now on.
   void Raise(TensorIndex index, copy::Priority priority);
@@ -77,6 +77,8 @@ class Relocator {
   const copy::Mover& mover() const { return mover_; }
   copy::Mover& mover() { return mover_; }
   std::size_t moves() const { return moves_.size(); }
+  // What is counted of moves against the moves.
+  absl::Status Validate() const;
   // Reads or writes of a tier that failed in a row, the worse of the two; a success of the same
   // kind resets it.
   unsigned errors(TierId tier) const { return std::max(errors_[tier].reads, errors_[tier].writes); }

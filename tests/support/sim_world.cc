@@ -11,6 +11,8 @@
 namespace hmm::testing {
 namespace {
 
+constexpr std::uint32_t kSlots = 256;
+
 std::uint64_t Mix(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -44,7 +46,7 @@ SimWorld::SimWorld(SimOptions options)
   core::ManagerOptions core;
   core.boot_epoch = 1 + options.seed;
   core.seed = options.seed + 1;
-  core.max_tensors = 256;
+  core.max_tensors = kSlots;
   core.waiting_max = 24;
   core.calls_remembered_max = 64;
   core.session_pinned_max = 0.6;
@@ -169,11 +171,13 @@ void SimWorld::AddPin(SimClient& client, std::size_t tensor, const core::Locatio
   Require(location.bytes == tensors_[tensor].bytes, "a location has the wrong size");
   Require(manager_->tier(pin.tier).mappable(), "a pin on a tier that clients cannot map");
   client.pins.push_back(pin);
-  if (verify) {
-    Verify(pin);
-  } else {
-    Fill(pin);
+  if (verify) Verify(pin);
+  // What is not sealed may be written again: no earlier copy is worth anything then.
+  if (verify && !tensors_[tensor].sealed && Chance(0.3)) {
+    tensors_[tensor].pattern = rng_();
+    verify = false;
   }
+  if (!verify) Fill(pin);
 }
 
 void SimWorld::DropPin(SimClient& client, std::size_t i) {
@@ -248,6 +252,15 @@ void SimWorld::CheckEverything() {
               "a pinned tensor moved");
       if (steps_ % 7 == 0) Verify(pin);
     }
+    if (steps_ % 3 != 0 || !client->waiting.empty()) continue;
+    // No pin that nobody holds.
+    std::size_t pins = 0;
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+      pins += share::PinsOf(share::PinWords(client->page.data())[slot].load());
+    }
+    Require(pins == client->pins.size(),
+            absl::StrCat("session ", client->session, " holds ", client->pins.size(),
+                         " pins, its page ", pins));
   }
 }
 

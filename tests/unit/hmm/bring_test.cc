@@ -184,6 +184,26 @@ TEST_CASE("Acquire cancels a demotion: back at once, the target freed when its c
   (void)swap;
 }
 
+TEST_CASE("a demotion past its first hop is cancelled where the tensor now is", "[acquire]") {
+  CoreFixture f;
+  CoreClient client = f.Open();
+  const Handle handle = f.MakeSealed(client, kKiB);
+  f.Write(client, handle, 0x21);
+  const auto swap = f.Swap(client, {handle}, "flash0", milliseconds(4));
+  f.copier.Complete(0);
+  f.Run();
+  REQUIRE(client.State(handle).tier == f.kDdr);
+  REQUIRE(client.State(handle).state == TensorState::kMoving);
+  const auto answer = f.Acquire(client, handle);
+  CHECK(answer->get().tensors[0]->location.tier == f.kDdr);
+  CHECK(f.Holds(client, handle, 0x21));
+  f.Settle();
+  CHECK(f.Used(f.kFlash) == 0);
+  f.Pass(milliseconds(4));
+  CHECK(
+      Is(swap->get().tensors[0].status(), absl::StatusCode::kFailedPrecondition, Reason::kPinned));
+}
+
 TEST_CASE("a demand raises a queued prefetch, which its deadline then no longer drops",
           "[acquire]") {
   CoreOptions options;
@@ -198,14 +218,17 @@ TEST_CASE("a demand raises a queued prefetch, which its deadline then no longer 
     REQUIRE(f.Prefetch(client, handle, soon).ok());
   }
   const auto answer = f.Acquire(client, third, "hbm0");
+  const auto later = f.Acquire(client, f.MakeSealed(client, kKiB, "ddr0"), "hbm0");
   f.PassSlowly(milliseconds(10));
   f.copier.Complete(0);
   f.Run();
-  REQUIRE(f.copier.size() == 1);  // the raised one; the second hint is gone
+  REQUIRE(f.copier.size() == 1);  // the raised one: it kept its place before the later demand
   f.copier.Complete(0);
   f.Run();
   CHECK(answer->get().tensors[0]->location.tier == f.kHbm);
-  CHECK(f.copier.size() == 0);
+  CHECK(!later->done());
+  f.Settle();
+  CHECK(later->done());
   CHECK(client.State(first).tier == f.kHbm);
   CHECK(client.State(second).tier == f.kDdr);
   CHECK(client.State(second).state == TensorState::kResident);

@@ -67,6 +67,25 @@ TEST_CASE("small ones pass when the first makes no progress", "[order]") {
   CHECK(!head->done());
 }
 
+TEST_CASE("nobody passes while room for the first is being made", "[order]") {
+  CoreFixture f;
+  CoreClient client = f.Open();
+  for (int i = 0; i < 7; ++i) f.MakeSealed(client, kKiB);
+  const Handle low = f.MakeSealed(client, 512, "ddr0");
+  const auto head = f.AllocateWaiting(client, 2 * kKiB, milliseconds(1000));
+  const std::size_t leaving = f.copier.size();
+  REQUIRE(leaving == 2);
+  f.PassSlowly(milliseconds(100));  // a slow copy
+  const auto small = f.Acquire(client, low, "hbm0", milliseconds(1000));
+  CHECK(!small->done());
+  CHECK(f.copier.size() == leaving);  // though its room would be there
+  f.Settle();
+  f.Pass(milliseconds(2));
+  f.Settle();
+  CHECK(head->done());
+  CHECK(small->done());
+}
+
 TEST_CASE("a call that waits for its quota holds nobody up", "[order]") {
   CoreOptions options;
   options.core.session_pinned_max = 0.5;

@@ -195,30 +195,51 @@ TEST_CASE("flash full of what may not be dropped: ddr refuses, hbm says FULL", "
   CHECK(f.manager->GetStatus(std::nullopt).tensors == 10);
 }
 
+TEST_CASE("a droppable victim waits for room below that is on its way", "[room]") {
+  CoreFixture f;
+  CoreClient client = f.Open();
+  for (int i = 0; i < 15; ++i) f.MakeSealed(client, kKiB, "ddr0");
+  f.MakeSealed(client, kKiB, "hbm0");
+  (void)f.Swap(client, {f.MakeSealed(client, kKiB, "hbm0")}, "ddr0");
+  f.Settle();
+  REQUIRE(f.Used(f.kDdr) == 16 * kKiB);
+  for (int i = 0; i < 6; ++i) f.MakeSealed(client, kKiB, "hbm0", "", /*droppable=*/true);
+  const auto answer = f.AllocateWaiting(client, 4 * kKiB);
+  for (int i = 0; i < 20 && !answer->done(); ++i) {
+    f.Settle();
+    f.Pass(milliseconds(2));
+  }
+  CHECK(answer->get().tensors[0].ok());
+  CHECK(f.Counted().evictions == 0);
+}
+
 TEST_CASE("a full node refuses in linear time", "[room]") {
   // Nothing can move anywhere: each victim must not walk all the lists below again.
   CoreOptions options;
-  options.hbm = 64 * kKiB;
-  options.ddr = 64 * kKiB;
-  options.flash = 64 * kKiB;
+  options.hbm = options.ddr = options.flash = 64 * kKiB;
   CoreFixture f(options);
   CoreClient client = f.Open();
-  for (int i = 0; i < 120; ++i) f.MakeSealed(client, 512, "ddr0");
-  std::vector<Handle> all;
-  const core::TensorPage page = *f.manager->ListTensors(std::nullopt, "", 0, 512);
-  for (const core::TensorInfo& tensor : page.tensors) all.push_back(tensor.handle);
-  const auto swap = f.Swap(client, all, "flash0");
-  f.Settle();
-  REQUIRE(swap->done());
-  for (int i = 0; i < 120; ++i) f.MakeSealed(client, 512, "ddr0");
-  for (int i = 0; i < 120; ++i) f.MakeSealed(client, 512, "hbm0");
-  const Handle pad_flash = f.MakeSealed(client, 3 * kKiB, "ddr0");
-  f.Settle();
-  (void)f.Swap(client, {pad_flash}, "flash0");
-  f.Settle();
+  auto fill = [&](const std::string& tier) {
+    // New bytes stay out of the reserve, a Swap takes the last of it too.
+    for (int i = 0; i < 128; ++i) {
+      const Handle handle = f.MakeSealed(client, 512, "hbm0");
+      const auto swap = f.Swap(client, {handle}, tier);
+      f.Settle();
+      REQUIRE(swap->get().tensors[0].ok());
+    }
+  };
+  fill("flash0");
+  fill("ddr0");
+  for (int i = 0; i < 127; ++i) f.MakeSealed(client, 512, "hbm0");
+  REQUIRE(f.Used(f.kDdr) == 64 * kKiB);
+  REQUIRE(f.Used(f.kFlash) == 64 * kKiB);
   const std::size_t before = f.tier(f.kDdr).asked() + f.tier(f.kFlash).asked();
-  for (int i = 0; i < 10; ++i) (void)f.Allocate(client, f.One(8 * kKiB));
-  CHECK(f.tier(f.kDdr).asked() + f.tier(f.kFlash).asked() - before < 10 * 200);
+  for (int i = 0; i < 10; ++i) {
+    CHECK(Is(f.Allocate(client, f.One(8 * kKiB))->status(), absl::StatusCode::kResourceExhausted,
+             Reason::kFull));
+  }
+  CHECK(f.tier(f.kDdr).asked() + f.tier(f.kFlash).asked() - before < 10 * 50);
+  CHECK(f.copier.size() == 0);
 }
 
 TEST_CASE("flash that failed three writes in a row is offline", "[room]") {
@@ -322,6 +343,7 @@ TEST_CASE("room for a hint may cost what it was meant for nothing", "[room]") {
   const Handle wanted = f.MakeSealed(client, kKiB, "ddr0", "wanted", /*droppable=*/true);
   f.Make(client, 640, "ddr0");
   for (int i = 0; i < 4; ++i) f.MakeSealed(client, 1536, "hbm0", "", /*droppable=*/true);
+  f.Make(client, 960, "hbm0");
   const absl::Status taken = f.Prefetch(client, wanted);
   INFO(taken.ToString());
   f.Settle();
@@ -337,11 +359,14 @@ TEST_CASE("room for an Acquire never costs the tensor it is for", "[room]") {
   f.MakeOnFlash(client, kKiB);
   const Handle wanted = f.MakeSealed(client, kKiB, "ddr0", "wanted", /*droppable=*/true);
   f.Make(client, 640, "ddr0");
-  std::vector<Handle> high;
-  for (int i = 0; i < 4; ++i) {
-    high.push_back(f.MakeSealed(client, 1536, "hbm0", "", /*droppable=*/true));
-  }
+  for (int i = 0; i < 4; ++i) f.MakeSealed(client, 1536, "hbm0", "", /*droppable=*/true);
   f.Make(client, 960, "hbm0");
+  // The reserve is for such as this one: fill it too.
+  const Handle filler = f.Make(client, 128, "ddr0");
+  client.Unpin(filler);
+  (void)f.Swap(client, {filler}, "hbm0");
+  f.Settle();
+  REQUIRE(f.Acquire(client, filler, "hbm0")->get().tensors[0].ok());
   const auto answer = f.Acquire(client, wanted, "hbm0");
   f.Settle();
   CHECK(answer->get().tensors[0]->location.tier == f.kHbm);

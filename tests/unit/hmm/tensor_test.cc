@@ -295,6 +295,20 @@ TEST_CASE("Release undoes a call's pins, once", "[release]") {
         absl::StatusCode::kInvalidArgument);
 }
 
+TEST_CASE("Release does not take pins from the next tensor of the slot", "[release]") {
+  CoreFixture f;
+  CoreClient client = f.Open();
+  const Handle first = f.MakeSealed(client, 64);
+  const auto answer = f.Acquire(client, first);
+  REQUIRE(answer->done());
+  client.Unpin(first);
+  REQUIRE(f.Free(client, first).ok());
+  const Handle next = f.Make(client, 64);
+  REQUIRE(next.slot == first.slot);
+  REQUIRE(f.manager->Release(client.session, answer->call, 0).ok());
+  CHECK(client.Pins(next) == 1);
+}
+
 TEST_CASE("a call that comes after its Release pins nothing", "[release]") {
   CoreFixture f;
   CoreClient client = f.Open();
