@@ -386,6 +386,17 @@ absl::Status TensorStore::Validate() const {
     }
   }
   if (live != live_) return broken("live ", live_, " counted ", live);
+  for (std::size_t i = 0; i < tiers_.size(); ++i) {
+    if (lru_[i].size() != at_rest[i]) return broken(tiers_[i]->name(), ": strangers in its list");
+    if (moving_homes_[i] != moving[i]) return broken(tiers_[i]->name(), ": moving homes off");
+  }
+  return ValidateCopies();
+}
+
+absl::Status TensorStore::ValidateCopies() const {
+  auto broken = [](auto... parts) {
+    return Error(absl::StatusCode::kInternal, Reason::kInternal, absl::StrCat(parts...));
+  };
   std::vector<std::array<Bytes, tier::kByteStates>> sums(tiers_.size());
   std::vector<Bytes> clean(tiers_.size(), 0);
   for (CopyIndex c = 0; c < copies_.size(); ++c) {
@@ -393,6 +404,14 @@ absl::Status TensorStore::Validate() const {
     if (copy.role == Copy::Role::kNone) continue;
     sums[copy.tier][static_cast<std::size_t>(copy.account)] += copy.extent.length;
     if (copy.role == Copy::Role::kClean) clean[copy.tier] += copy.extent.length;
+    const bool at_rest =
+        copy.role == Copy::Role::kClean ||
+        (copy.role == Copy::Role::kHome && (tensors_[copy.tensor].state == TensorState::kResident ||
+                                            tensors_[copy.tensor].state == TensorState::kAbsent));
+    if (at_rest && copy.account != ByteState::kResident) {
+      return broken("copy ", c, ": at rest, accounted as ",
+                    std::string(tier::ByteStateName(copy.account)));
+    }
   }
   for (std::size_t i = 0; i < tiers_.size(); ++i) {
     const tier::Tier& tier = *tiers_[i];
@@ -409,8 +428,6 @@ absl::Status TensorStore::Validate() const {
       return broken(tier.name(), ": more reserved in copies than in the ledger");
     }
     if (clean[i] != clean_bytes_[i]) return broken(tier.name(), ": clean bytes off");
-    if (lru_[i].size() != at_rest[i]) return broken(tier.name(), ": recency list has strangers");
-    if (moving_homes_[i] != moving[i]) return broken(tier.name(), ": moving homes off");
     HMM_RETURN_IF_ERROR(tier.Validate());
   }
   return absl::OkStatus();

@@ -139,6 +139,7 @@ class TensorStore {
   };
 
   share::TableSlot& slot_of(const Tensor& tensor);
+  absl::Status ValidateCopies() const;
   void PublishLocation(const Tensor& tensor);
   CopyIndex NewCopy();
   void Unchain(CopyIndex index);
