@@ -134,7 +134,12 @@ absl::Status DecodeGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const absl::StatusCode code = CodeOf(static_cast<int>(status.error_code()));
   const Details details = ReadDetails(status.error_details());
-  if (!details.reason.has_value()) return absl::Status(code, status.error_message());
+  if (!details.reason.has_value()) {
+    // Cancelled, but by no word of the daemon and not by us: its server went away while the call
+    // was on its way.
+    if (code == absl::StatusCode::kCancelled) return absl::UnavailableError(status.error_message());
+    return absl::Status(code, status.error_message());
+  }
   absl::Status out = Error(code, *details.reason, status.error_message());
   return details.retry.count() > 0 ? WithRetry(std::move(out), details.retry) : out;
 }
@@ -149,9 +154,6 @@ absl::Status WithTransportReason(absl::Status status) {
   switch (status.code()) {
     case absl::StatusCode::kDeadlineExceeded:
       reason = Reason::kDeadline;
-      break;
-    case absl::StatusCode::kCancelled:
-      reason = Reason::kCancelled;
       break;
     case absl::StatusCode::kUnavailable:
       reason = Reason::kNoDaemon;

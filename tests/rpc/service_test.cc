@@ -178,16 +178,35 @@ TEST_CASE("a waiting call gets the room that another call frees") {
 }
 
 TEST_CASE("stopping ends waiting calls and removes the sockets") {
-  InProcessDaemon daemon([](daemon::Config& config) { AllPinnable(config); });
+  InProcessDaemon daemon([](daemon::Config& config) {
+    AllPinnable(config);
+    config.limits.waiting_max = 1;
+  });
   RawClient client(daemon.dir());
   FillHbm(client);
-  auto waiting = std::async(std::launch::async, [&, request = Waiting(client)] {
+  std::future<std::string> waiting;
+  // It waits, and not only is on its way, once another one finds the only place taken.
+  const auto waits = [&] {
+    const auto over = [&] {
+      return !waiting.valid() ||
+             waiting.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    };
+    if (over()) {
+      waiting = std::async(std::launch::async, [&client, request = Waiting(client)] {
+        v1::AllocateResponse response;
+        return CodeAndReason(client.Allocate(request, response));
+      });
+    }
+    const auto brief = client.Context();
+    brief->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(20));
     v1::AllocateResponse response;
-    return client.Allocate(request, response).error_code();
-  });
-  v1::GetStatusResponse status = client.Status();
+    const std::string second =
+        CodeAndReason(client.stubs().memory->Allocate(brief.get(), Waiting(client), &response));
+    return second == "UNAVAILABLE/QUEUE_FULL" && !over();
+  };
+  REQUIRE(WaitUntil(waits));
   daemon.daemon().Stop();
-  CHECK(waiting.get() == grpc::StatusCode::UNAVAILABLE);
+  CHECK(waiting.get() == "UNAVAILABLE/DRAINING");
   CHECK(!std::filesystem::exists(daemon.dir() + "/hmm.sock"));
   CHECK(!std::filesystem::exists(daemon.dir() + "/session.sock"));
   CHECK(!std::filesystem::exists(daemon.dir() + "/admin.sock"));
