@@ -130,9 +130,7 @@ say 'hmmctl tier list, before'
 "$hmmctl" tier list
 
 say "hmmctl replay $(basename "$trace") --requests 1000"
-"$hmmctl" replay "$trace" --requests 1000 -o json >"$work/replay.json" ||
-  { cat "$work/replay.json"; fail 'the replay failed'; }
-cat "$work/replay.json"
+"$hmmctl" replay "$trace" --requests 1000 --report "$work/replay.json" || fail 'the replay failed'
 
 say 'hmmctl status, after'
 "$hmmctl" status

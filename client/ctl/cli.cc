@@ -131,6 +131,7 @@ void AddReplay(CLI::App* app, Command* command) {
       ->check([](const std::string& value) {
         return value.size() <= 128 ? std::string() : std::string("at most 128 bytes");
       });
+  replay->add_option("--report", args.report, "Write the report as JSON to this file too");
   replay->add_option("--tier", args.tier, "Where blocks are wanted (default: the first HBM tier)")
       ->type_name("TIER");
   AddSize(replay, "--window-bytes",

@@ -37,6 +37,7 @@ struct ReplayArgs {
   std::string key_prefix;             // empty: the trace's format
   std::string tier;                   // empty: the daemon's first HBM tier
   Bytes window_bytes = 0;             // 0: by the size of the tier
+  std::string report;                 // the JSON report goes to this file too; empty: nowhere
   std::vector<std::size_t> forecast;  // capacities in blocks; empty: replay for real
   std::optional<std::size_t> worker;  // hidden: this process is number n of `processes`
 };

@@ -3,9 +3,11 @@
 // `hmmctl replay`: reads the trace, runs it here or in worker processes, and takes the daemon's
 // counters before and after, so that the report can say what moved.
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -127,6 +129,25 @@ absl::StatusOr<int> RunWorker(const Command& command) {
   return 0;
 }
 
+// Opened before the run: nobody wants to hear of a wrong path after it. nullptr: no path.
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+absl::StatusOr<File> OpenReport(const std::string& path) {
+  if (path.empty()) return File(nullptr, &std::fclose);
+  File file(std::fopen(path.c_str(), "we"), &std::fclose);
+  if (file == nullptr) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+                 absl::StrCat("--report ", path, ": ", std::strerror(errno)));
+  }
+  return file;
+}
+
+absl::Status WriteReport(File file, const std::string& path, const std::string& text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
+  if (std::fclose(file.release()) == 0 && written) return absl::OkStatus();
+  return Error(absl::StatusCode::kUnavailable, Reason::kIo,
+               absl::StrCat("--report ", path, ": ", std::strerror(errno)));
+}
+
 void TellFaults(const ReplayTally& tally) {
   for (const std::string& message : tally.messages) {
     std::fprintf(stderr, "hmmctl: %s\n", message.c_str());
@@ -159,6 +180,9 @@ absl::StatusOr<int> RunReplay(const Command& command) {
   const absl::StatusOr<Trace> trace = ReadTrace(args.trace);
   if (!trace.ok()) return trace.status();
   if (!args.forecast.empty()) return RunForecast(command, *trace);
+
+  absl::StatusOr<File> file = OpenReport(args.report);
+  if (!file.ok()) return file.status();
 
   // Phase 1: is anybody there? Then the workers, before gRPC's threads exist.
   if (const absl::Status probe = DaemonLink::Probe(command.dir);
@@ -207,6 +231,10 @@ absl::StatusOr<int> RunReplay(const Command& command) {
     report.hbm_emulated = HasEmulatedHbm(**after);
   }
   HMM_RETURN_IF_ERROR(WriteOut(MakePrinter(command.format)->Replay(report)));
+  if (*file != nullptr) {
+    HMM_RETURN_IF_ERROR(
+        WriteReport(*std::move(file), args.report, MakePrinter(Format::kJson)->Replay(report)));
+  }
   TellFaults(report.tally);
   const bool good =
       report.tally.wrong_bytes == 0 && report.tally.errors == 0 && !report.tally.interrupted;

@@ -130,6 +130,19 @@ TEST_CASE("every verb in both formats, before and after there is something to se
       CHECK(report["misses"] == 8);
       CHECK(report["verified_bytes"] == 3 * 4096);
       CHECK(AtRest(daemon));
+      const std::string file = daemon.dir() + "/report.json";
+      const Outcome both =
+          Ctl(on + "replay " HMM_TEST_DATA "/traces/small_mooncake.jsonl --block-bytes 4KiB " +
+              "--report " + file);
+      CHECK(both.code == 0);
+      CHECK_THAT(both.out, Contains("requests") && !Contains("{"));
+      const json written = json::parse(std::ifstream(file), nullptr, false);
+      CHECK(written["accesses"] == 11);
+      CHECK(written["hits"]["hbm"] == 11);
+      const Outcome nowhere =
+          Ctl(on + "replay " HMM_TEST_DATA "/traces/small_mooncake.jsonl --report /nonexistent/r");
+      CHECK(nowhere.code == 1);
+      CHECK_THAT(nowhere.err, Contains("--report /nonexistent/r: No such file"));
     }
   }
   const json tensors = Json(on + "tensor list")["tensors"];
