@@ -63,6 +63,8 @@ absl::StatusOr<SessionMessage> ReceiveMessage(int socket) {
       return Parse<share::Hello>(bytes);
     case share::WireType::kSegmentRequest:
       return Parse<share::SegmentRequest>(bytes);
+    case share::WireType::kGoodbye:
+      return Parse<share::Goodbye>(bytes);
     default:
       return Malformed(Cat("a message of type ", static_cast<std::uint32_t>(header.type)));
   }

@@ -18,7 +18,8 @@ namespace hmm::daemon {
 
 struct NothingYet {};
 struct EndOfFile {};
-using SessionMessage = std::variant<NothingYet, EndOfFile, share::Hello, share::SegmentRequest>;
+using SessionMessage =
+    std::variant<NothingYet, EndOfFile, share::Hello, share::SegmentRequest, share::Goodbye>;
 
 // INVALID_ARGUMENT/PROTOCOL for anything that is no message a client may send: wrong size, magic or
 // type. Descriptors that come along are discarded by the kernel.

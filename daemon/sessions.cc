@@ -106,6 +106,7 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
       return OnHello(*hello);
     }
     if (state_ != State::kActive) return Close("no Hello first");
+    if (std::holds_alternative<share::Goodbye>(*message)) return OnEnd();
     OnSegmentRequest(std::get<share::SegmentRequest>(*message).segment);
   }
 
@@ -179,6 +180,11 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
   // The process that connected is dead, whoever still holds its socket.
   void OnDeath() {
     dead_ = true;
+    OnEnd();
+  }
+
+  // Nobody will touch anything of this session any more.
+  void OnEnd() {
     if (state_ == State::kOver || state_ == State::kOpening) return;  // OnGrant looks again
     const bool reap = state_ != State::kGreeting;
     state_ = State::kOver;

@@ -207,7 +207,6 @@ void Attachment::Close() {
     releaser.join();
   }
   MarkLost();
-  r.socket.Shutdown();
 }
 
 void Attachment::Retire(Attachment* attachment) {
@@ -225,6 +224,8 @@ void Attachment::Retire(Attachment* attachment) {
     r.stop.store(true);
     Wake(*wake);
     r.watcher.join();
+    r.segments.Clear();
+    r.socket.Leave();
     delete attachment;
     return;
   }
@@ -259,6 +260,7 @@ void Attachment::Watch() {
     if (!unmapped) {
       std::lock_guard lock(r.pull_mutex);
       r.segments.Clear();
+      r.socket.Leave();
       unmapped = true;
     }
     if (r.orphaned.load()) {

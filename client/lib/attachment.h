@@ -52,7 +52,8 @@ class alignas(64) Attachment {
   bool lost() const { return lost_.load(std::memory_order_seq_cst); }
   // Tells it that the daemon no longer knows the session.
   void MarkLost();
-  // The Client is done with it: sends the releases owed, as far as a moment allows, and hangs up.
+  // The Client is done with it: sends the releases owed, as far as a moment allows. It hangs up
+  // when the last pin is gone.
   void Close();
   // A call failed in the transport. Waits a moment for the socket's hang-up, which tells a dead
   // daemon from a broken connection; true when lost.

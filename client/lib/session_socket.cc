@@ -209,7 +209,11 @@ absl::StatusOr<SessionSocket::Grant> SessionSocket::PullSegment(SegmentId segmen
   }
 }
 
-void SessionSocket::Shutdown() { ::shutdown(fd_.get(), SHUT_RDWR); }
+void SessionSocket::Leave() {
+  const share::Goodbye goodbye;
+  ::send(fd_.get(), &goodbye, sizeof(goodbye), MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(fd_.get(), SHUT_RDWR);
+}
 
 bool SessionSocket::HungUp(Duration wait) const {
   const TimePoint deadline = std::chrono::steady_clock::now() + wait;

@@ -49,8 +49,9 @@ class SessionSocket {
   // True when the peer hung up, now or within `wait`.
   bool HungUp(Duration wait) const;
 
-  // Hangs up ourselves: the daemon closes the session.
-  void Shutdown();
+  // Says Goodbye and hangs up: the daemon reaps the session. REQUIRES: nothing of it is used any
+  // more. Never waits; unheard, the session stays CLOSING until the process ends.
+  void Leave();
 
   int fd() const { return fd_.get(); }
 

@@ -7,9 +7,10 @@
 //                     or Refusal, then EOF
 //   client -> daemon  SegmentRequest              pulls one segment by id
 //   daemon -> client  SegmentReply + 1 descriptor, or without one when `status` is not 0
+//   client -> daemon  Goodbye                     last: nothing of this session is touched any more
 //
 // Anything else (wrong magic, size, type) is answered by closing the socket. EOF makes the session
-// CLOSING; only the death of the process (pidfd) reaps it.
+// CLOSING; only its Goodbye or the death of the process (pidfd) reaps it.
 #pragma once
 
 #include <array>
@@ -30,6 +31,7 @@ enum class WireType : std::uint32_t {
   kRefusal = 3,
   kSegmentRequest = 4,
   kSegmentReply = 5,
+  kGoodbye = 6,
 };
 
 struct WireHeader {
@@ -73,6 +75,12 @@ struct SegmentReply {
   SegmentId segment = 0;
   std::uint32_t status = 0;  // absl::StatusCode; a segment of another tenant is NOT_FOUND
   std::uint64_t bytes = 0;   // size to map
+};
+
+// The client has unmapped its segments and holds no pin: its session ends as if its process had. A
+// client that lies hurts its own tenant, as with any word in its page.
+struct Goodbye {
+  WireHeader header{kWireMagic, WireType::kGoodbye};
 };
 
 static_assert(std::is_trivially_copyable_v<Hello> && std::is_trivially_copyable_v<Welcome> &&

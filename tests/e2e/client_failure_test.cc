@@ -208,5 +208,27 @@ TEST_CASE("a Client that goes leaves its Pins good and its Tensors lost") {
   CHECK(HasPattern((*found)[0].pin, 8));
 }
 
+TEST_CASE("Clients that come and go leave no session behind in a process that lives on") {
+  DaemonProcess daemon(HMMD_BINARY);
+  const Books before = ReadBooks(daemon.dir());
+  for (int i = 0; i < 20; ++i) {
+    const auto client = ConnectTo(daemon.dir());
+    REQUIRE(client->Allocate({.bytes = 64 * kKiB}).ok());  // never sealed: dies with its session
+  }
+  CHECK(WaitUntil([&] { return ReadBooks(daemon.dir()) == before; }));
+  // A Pin and a Tensor that outlive their Client: the session ends with the Pin.
+  auto client = ConnectTo(daemon.dir());
+  absl::StatusOr<Held> held = client->Allocate({.bytes = 64 * kKiB});
+  REQUIRE(held.ok());
+  FillPattern(held->pin, 1);
+  client.reset();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(ReadBooks(daemon.dir()).sessions == 1);
+  CHECK(ReadBooks(daemon.dir()).pins == 1);
+  CHECK(HasPattern(held->pin, 1));
+  held->pin = Pin();
+  CHECK(WaitUntil([&] { return ReadBooks(daemon.dir()) == before; }));
+}
+
 }  // namespace
 }  // namespace hmm::testing

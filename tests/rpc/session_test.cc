@@ -211,4 +211,22 @@ TEST_CASE("a closed socket makes the session closing while its process lives") {
   CHECK(ReadBooks(daemon.dir()).pins == 1);
 }
 
+TEST_CASE("a Goodbye ends the session while its process lives") {
+  InProcessDaemon daemon;
+  const auto before = ReadBooks(daemon.dir());
+  RawClient client(daemon.dir());
+  client.Allocate(64 * kKiB);
+  CHECK(ReadBooks(daemon.dir()).pins == 1);
+  client.session().SendStruct(share::Goodbye());
+  CHECK(WaitUntil([&] { return ReadBooks(daemon.dir()) == before; }));
+  CHECK(client.session().Receive().bytes.empty());
+
+  SECTION("but not before a Hello") {
+    RawSession stranger(daemon.dir());
+    stranger.SendStruct(share::Goodbye());
+    CHECK(stranger.Receive().bytes.empty());
+    CHECK(ReadBooks(daemon.dir()) == before);
+  }
+}
+
 }  // namespace hmm::testing
