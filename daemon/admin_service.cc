@@ -78,6 +78,7 @@ void AdminService::Evict(Call<v1::EvictRequest, v1::EvictResponse>* call) {
                              call->response().set_freed_bytes(result->freed_bytes);
                              call->response().set_tensors(result->tensors);
                              call->response().set_pinned_tensors(result->pinned_tensors);
+                             call->response().set_kept_tensors(result->kept_tensors);
                            }
                            gate_.ToHome([call, status = result.status()] { call->Finish(status); });
                          });

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -97,7 +97,8 @@ absl::StatusOr<Share> ShareOf(const Place& at, const toml::node& node) {
     if (node.is_floating_point() && *number > 0 && *number <= 1) {
       return Refuse(at, Cat(*number, " is a ratio; write \"", *number * 100, "%\""));
     }
-    return Refuse(at, Cat(*number, " has no unit; write ", wants));
+    return Refuse(at, Cat(node.is_integer() ? Cat(*node.value<std::int64_t>()) : Cat(*number),
+                          " has no unit; write ", wants));
   }
   const auto text = node.value<std::string>();
   if (!text.has_value()) return Refuse(at, Cat("write ", wants));
@@ -309,12 +310,20 @@ absl::StatusOr<Config> ParseConfig(std::string_view text, const std::string& fil
 }
 
 absl::StatusOr<Config> LoadConfig(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
+  constexpr std::streamsize kFileBytesMax = 1 << 20;
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return PosixError(path, EISDIR);
   errno = 0;
-  text << file.rdbuf();
+  std::ifstream file(path, std::ios::binary);
   if (!file) return PosixError(path, errno == 0 ? ENOENT : errno);
-  return ParseConfig(text.str(), path);
+  std::string text(kFileBytesMax + 1, '\0');
+  file.read(text.data(), kFileBytesMax + 1);
+  if (file.bad()) return PosixError(path, errno == 0 ? EIO : errno);
+  if (file.gcount() > kFileBytesMax) {
+    return Refuse({path, 1, "size"}, "a configuration of more than 1MiB; is this the right file?");
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return ParseConfig(text, path);
 }
 
 }  // namespace hmm::daemon

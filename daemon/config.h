@@ -86,6 +86,10 @@ struct Resources {
     Bytes available = 0;
   };
   std::function<absl::StatusOr<Disk>(const std::string& path)> disk;
+  // Whether a file that the configuration names can be a tier's; the message says why not.
+  std::function<absl::Status(const std::string& path)> path = [](const std::string&) {
+    return absl::OkStatus();
+  };
 };
 absl::StatusOr<Resources> DetectResources();
 

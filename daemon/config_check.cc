@@ -2,6 +2,7 @@
 //
 // Configuration against itself and against the machine.
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -21,6 +22,8 @@ namespace {
 
 constexpr Bytes kChunkMin = 64 * kKiB;
 constexpr Bytes kFlashUnit = 4096;
+constexpr Bytes kMessageMin = 64 * kKiB;
+constexpr Bytes kMessageMax = 1 * kGiB;  // gRPC counts in int
 
 std::string At(const Config& config, std::size_t line) {
   return config.file.empty() ? "built-in configuration" : Cat(config.file, ":", line);
@@ -86,6 +89,24 @@ absl::Status CheckKinds(Config& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckDaemon(const Config& config) {
+  const auto refuse = [&](std::string_view what) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                 Cat(config.file.empty() ? "configuration" : config.file, ": ", what));
+  };
+  if (config.message_max < kMessageMin || config.message_max > kMessageMax) {
+    return refuse(Cat("limits.message_max: ", FormatBytes(config.message_max), " is not from ",
+                      FormatBytes(kMessageMin), " to ", FormatBytes(kMessageMax)));
+  }
+  constexpr std::string_view kLongestSocket = "/session.sock";
+  const std::size_t room = sizeof(sockaddr_un::sun_path) - 1 - kLongestSocket.size();
+  if (config.dir.size() > room) {
+    return refuse(
+        Cat("daemon.dir: ", config.dir, " is too long for its sockets: at most ", room, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckShape(const Config& config) {
   const auto refuse = [&](std::string_view what) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
@@ -126,7 +147,7 @@ absl::Status CheckBacking(const Config& config, const TierConfig& tier,
 // Percentages become bytes; the marks must make sense.
 absl::Status Resolve(const Config& config, Bytes whole, TierConfig& tier) {
   if (tier.capacity.bytes == 0 && tier.capacity.ratio == 0) {
-    return Refuse(config, tier, "capacity", "missing; write for example \"8GiB\" or \"50%\"");
+    return Refuse(config, tier, "capacity", "missing or 0; write for example \"8GiB\" or \"50%\"");
   }
   const bool flash = tier.tier_kind == TierKind::kFlash;
   const Bytes unit = flash ? kFlashUnit : tier.commit_chunk;
@@ -175,7 +196,12 @@ absl::Status ResolveDisk(Config& config, const Resources& resources) {
   std::set<std::string_view> paths;
   for (TierConfig& tier : config.tiers) {
     if (tier.tier_kind != TierKind::kFlash) continue;
-    if (tier.path.empty()) tier.path = Cat(config.state_dir, "/", tier.name, ".tier");
+    if (tier.path.empty()) {
+      tier.path = Cat(config.state_dir, "/", tier.name, ".tier");
+    } else {
+      const absl::Status usable = resources.path(tier.path);
+      if (!usable.ok()) return Refuse(config, tier, "path", MessageOf(usable));
+    }
     if (!paths.insert(tier.path).second) {
       return Refuse(config, tier, "path", "another tier has this file; each needs its own");
     }
@@ -191,6 +217,23 @@ absl::Status ResolveDisk(Config& config, const Resources& resources) {
                     absl::StatusCode::kResourceExhausted);
     }
     sum += tier.capacity_bytes;
+  }
+  return absl::OkStatus();
+}
+
+// A typing error in a path must neither make directories nor empty a file.
+absl::Status CheckPath(const std::string& given) {
+  const auto refuse = [](const std::string& path, std::string_view what) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, Cat(path, what));
+  };
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(given, error);
+  const auto status = std::filesystem::symlink_status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    return refuse(path.string(), " is not a regular file");
+  }
+  if (!std::filesystem::is_directory(path.parent_path(), error)) {
+    return refuse(path.parent_path().string(), " is not a directory");
   }
   return absl::OkStatus();
 }
@@ -214,10 +257,11 @@ absl::StatusOr<Resources::Disk> DiskAt(const std::string& path) {
 
 absl::StatusOr<Resources> DetectResources() {
   HMM_ASSIGN_OR_RETURN(tier::Machine machine, tier::DetectMachine());
-  return Resources{.machine = std::move(machine), .disk = DiskAt};
+  return Resources{.machine = std::move(machine), .disk = DiskAt, .path = CheckPath};
 }
 
 absl::Status CheckConfig(Config& config, const Resources& resources) {
+  HMM_RETURN_IF_ERROR(CheckDaemon(config));
   HMM_RETURN_IF_ERROR(CheckNames(config));
   HMM_RETURN_IF_ERROR(CheckKinds(config));
   HMM_RETURN_IF_ERROR(CheckShape(config));

@@ -160,6 +160,10 @@ absl::Status Daemon::StartServers() {
                       .handshake_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
                           config_.handshake_timeout),
                       .overflow_uid = OverflowUid()});
+  manager_->OnTierOffline([this](TierId tier, std::string_view why) {
+    spdlog::error("{} is offline until the next start: {}; what lay there is lost",
+                  config_.tiers[tier].name, why);
+  });
   manager_->OnExpel([sessions = sessions_.get()](SessionId session, std::string_view why) {
     sessions->Expel(session, why);
   });

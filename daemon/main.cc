@@ -95,12 +95,33 @@ class Signals {
   boost::asio::signal_set hangup_{io_, SIGHUP};
 };
 
+// 1 when standard output took not all (a full disk).
+int Printed() {
+  if (std::cout.flush()) return 0;
+  std::cerr << "hmmd: cannot write to standard output\n";
+  return 1;
+}
+
+// Below it not even the daemon's own event loops come up, and they would not say why.
+constexpr rlim_t kDescriptorsMin = 64;
+absl::Status CheckDescriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kDescriptorsMin) {
+    return absl::OkStatus();
+  }
+  return Error(absl::StatusCode::kResourceExhausted, Reason::kBadConfig,
+               Cat("the limit of open files is ", limit.rlim_cur, ", below ", kDescriptorsMin,
+                   "; raise it (ulimit -n, LimitNOFILE=)"));
+}
+
 absl::Status Run(const Arguments& arguments) {
+  HMM_RETURN_IF_ERROR(CheckDescriptors());
   HMM_ASSIGN_OR_RETURN(const Resources resources, DetectResources());
   HMM_ASSIGN_OR_RETURN(const Config config, Configure(arguments, resources));
   if (arguments.check) {
     std::cout << (config.file.empty() ? "built-in configuration" : config.file) << ": ok, "
               << Summary(config) << "\n";
+    if (!std::cout.flush()) return PosixError("standard output", EIO);
     return absl::OkStatus();
   }
   spdlog::set_level(spdlog::level::from_str(config.log_level));
@@ -134,11 +155,16 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) {  // --help, --version
+      app.exit(error);
+      return hd::Printed();
+    }
+    std::fprintf(stderr, "hmmd: %s\nTry 'hmmd --help'.\n", error.what());
+    return 2;
   }
   if (arguments.print_default) {
     std::cout << hd::DefaultConfigText();
-    return 0;
+    return hd::Printed();
   }
   hd::PrepareProcess();
   if (const absl::Status status = hd::Run(arguments); !status.ok()) {

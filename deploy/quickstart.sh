@@ -72,7 +72,7 @@ if [ "$build" = yes ]; then
   "$root/deploy/install-deps.sh"
   say "Building into $bin"
   (cd "$root" && cmake --preset release >/dev/null &&
-    cmake --build --preset release --target hmmd hmmctl)
+    cmake --build --preset release --target hmmd hmmctl hmm_client_shared)
 fi
 hmmd=$bin/daemon/hmmd
 hmmctl=$bin/client/ctl/hmmctl
@@ -84,7 +84,7 @@ fi
 if [ "$(id -u)" -eq 0 ] && grep -qs '\[never\]' "$thp"; then
   if printf advise 2>/dev/null >"$thp"; then
     thp_was=never
-    say "$thp was never; advise until this script ends"
+    say "$thp was never; advise while the daemon runs"
   else
     say "$thp is never and may not be changed here; going on with small pages"
   fi
@@ -160,8 +160,9 @@ if [ "$keep" = yes ]; then
   disown "$daemon"
   say 'The daemon keeps running'
   cat <<EOF
-talk to it   $hmmctl --dir $HMM_DIR status
-             $hmmctl --dir $HMM_DIR stat 1
+talk to it   export HMM_DIR=$HMM_DIR
+             $hmmctl status
+             $hmmctl stat 1
 stop it      kill $daemon && rm -rf $work
 its log      $work/hmmd.log
 EOF

@@ -146,6 +146,8 @@ void AddReplay(CLI::App* app, Command* command) {
   replay->add_option("--worker", args.worker)->group("");
 }
 
+constexpr std::size_t kForecastMax = std::size_t{1} << 40;
+
 // What the parser cannot say; empty when all is well.
 std::string Contradiction(const Command& command) {
   if (command.dir.empty()) return "--dir is empty";
@@ -159,8 +161,31 @@ std::string Contradiction(const Command& command) {
   }
   if (command.verb == Verb::kReplay) {
     if (command.replay.block_bytes == 0) return "--block-bytes: must not be 0";
+    if (command.replay.speed > 0 && command.replay.speed < 1e-3) {
+      return "--speed: from 0.001 on, or 0 for as fast as it goes";
+    }
+    for (const std::size_t blocks : command.replay.forecast) {
+      if (blocks == 0 || blocks > kForecastMax) {
+        return "--forecast: a tier holds from 1 to 1099511627776 blocks";
+      }
+    }
     if (command.replay.worker && *command.replay.worker >= command.replay.processes) {
       return "--worker: beyond --tenant-processes";
+    }
+  }
+  return "";
+}
+
+// CLI11 only says that a subcommand is missing.
+std::string UnknownVerb(const CLI::App& app, int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--dir" || word == "-o" || word == "--output") {
+      ++i;  // and its value
+    } else if (word.rfind("-", 0) != 0) {
+      const std::vector<const CLI::App*> verbs =
+          app.get_subcommands([&word](const CLI::App* verb) { return verb->get_name() == word; });
+      return verbs.empty() ? "'" + word + "' is no verb" : "";
     }
   }
   return "";
@@ -195,7 +220,9 @@ ParsedCommand ParseCommandLine(int argc, const char* const* argv) {
     app.exit(e);
     return {std::nullopt, 0};
   } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "hmmctl: %s\nTry 'hmmctl --help' or 'hmmctl VERB --help'.\n", e.what());
+    const std::string unknown = UnknownVerb(app, argc, argv);
+    std::fprintf(stderr, "hmmctl: %s\nTry 'hmmctl --help' or 'hmmctl VERB --help'.\n",
+                 unknown.empty() ? e.what() : unknown.c_str());
     return {std::nullopt, kUsage};
   }
   if (const std::string why = Contradiction(command); !why.empty()) {

@@ -78,8 +78,17 @@ absl::StatusOr<Response> Call(
   context.set_deadline(std::chrono::system_clock::now() + timeout);
   Response response;
   const absl::Status status = FromGrpc((stub.*method)(&context, request, &response));
-  if (!status.ok()) return status;
-  return response;
+  if (status.ok()) return response;
+  if (ReasonOf(status).has_value()) return status;
+  // gRPC's own words say neither what was asked nor what to do.
+  if (absl::IsDeadlineExceeded(status)) {
+    return Error(status.code(), Reason::kDeadline,
+                 absl::StrCat("the daemon did not answer within ", timeout.count(),
+                              " ms: it is stopped or overloaded; see 'systemctl status hmmd'"));
+  }
+  return Error(status.code(), Reason::kNoDaemon,
+               absl::StrCat("the daemon's admin socket broke off: ", std::string(status.message()),
+                            "; it is going down, or at its limit of admin connections"));
 }
 
 }  // namespace

@@ -217,6 +217,7 @@ class JsonPrinter final : public Printer {
     out["freed_bytes"] = done.freed_bytes();
     out["tensors"] = done.tensors();
     out["pinned_tensors"] = done.pinned_tensors();
+    out["kept_tensors"] = done.kept_tensors();
     return Document(out);
   }
 

@@ -20,7 +20,8 @@ int main(int argc, char** argv) {
                                        ? hmm::ctl::RunReplay(command)
                                        : hmm::ctl::RunVerb(command);
   if (done.ok()) return *done;
-  if (absl::IsCancelled(done.status()) && done.status().message().empty()) return 1;
+  // Whoever read us had enough (`| head`): nothing failed.
+  if (absl::IsCancelled(done.status()) && done.status().message().empty()) return 0;
   const std::string message(done.status().message());
   std::fprintf(stderr, "hmmctl: %s\n",
                message.empty() ? done.status().ToString().c_str() : message.c_str());

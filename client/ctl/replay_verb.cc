@@ -74,6 +74,11 @@ absl::StatusOr<std::optional<v1::GetStatusResponse>> TakeStatus(DaemonLink* link
   return std::optional<v1::GetStatusResponse>(*std::move(status));
 }
 
+bool HasTier(const v1::GetStatusResponse& status, const std::string& name) {
+  return std::any_of(status.tiers().begin(), status.tiers().end(),
+                     [&](const v1::TierInfo& tier) { return tier.name() == name; });
+}
+
 absl::StatusOr<std::unique_ptr<DaemonLink>> ConnectIfAllowed(const std::string& dir) {
   absl::StatusOr<std::unique_ptr<DaemonLink>> link = DaemonLink::Connect(dir);
   if (link.ok() || !absl::IsPermissionDenied(link.status())) return link;
@@ -203,6 +208,12 @@ absl::StatusOr<int> RunReplay(const Command& command) {
   if (!link.ok()) return link.status();
   const absl::StatusOr<std::optional<v1::GetStatusResponse>> before = TakeStatus(link->get());
   if (!before.ok()) return before.status();
+  if (*before && !args.tier.empty() && !HasTier(**before, args.tier)) {
+    return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
+                 absl::StrCat("--tier ", args.tier,
+                              ": the daemon has no such tier; see `hmmctl tier "
+                              "list`"));
+  }
   const WorkerSetup setup = MakeSetup(args, *before);
 
   // Phase 3: the run.

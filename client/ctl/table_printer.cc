@@ -71,7 +71,15 @@ std::string Share(std::uint64_t part, std::uint64_t whole) {
 
 std::string PercentileText(const Histogram& histogram) {
   if (histogram.count() == 0) return "-";
-  return absl::StrFormat("%dus / %dus", histogram.Percentile(0.50), histogram.Percentile(0.99));
+  const auto cell = [](std::uint64_t us) {
+    return us < 10'000 ? absl::StrCat(us, "us") : TimeCell(us / 1000);
+  };
+  return absl::StrCat(cell(histogram.Percentile(0.50)), " / ", cell(histogram.Percentile(0.99)));
+}
+
+std::string RateText(std::uint64_t bytes, double seconds) {
+  if (bytes == 0) return "";
+  return absl::StrFormat("%.3gGB/s", static_cast<double>(bytes) / seconds / 1e9);
 }
 
 class TablePrinter final : public Printer {
@@ -211,8 +219,13 @@ class TablePrinter final : public Printer {
   }
 
   std::string Evict(const std::string& tier, const v1::EvictResponse& done) override {
-    return absl::StrFormat("%s: %d tensors left, %s freed, %d pinned had to stay\n", tier,
-                           done.tensors(), SizeCell(done.freed_bytes()), done.pinned_tensors());
+    std::string out =
+        absl::StrFormat("%s: %d tensors moved out, %s freed, %d pinned had to stay", tier,
+                        done.tensors(), SizeCell(done.freed_bytes()), done.pinned_tensors());
+    if (done.kept_tensors() > 0) {
+      absl::StrAppend(&out, ", ", done.kept_tensors(), " too: no room below, and not droppable");
+    }
+    return out + "\n";
   }
 
   std::string Watermarks(const v1::SetWatermarksRequest& set,
@@ -273,8 +286,7 @@ std::string TablePrinter::Replay(const ReplayReport& report) {
       return;
     }
     const std::uint64_t bytes = (*report.traffic).*member;
-    table.AddRow({name, SizeCell(bytes), "",
-                  absl::StrFormat("%.2fGB/s", static_cast<double>(bytes) / seconds / 1e9)});
+    table.AddRow({name, SizeCell(bytes), "", RateText(bytes, seconds)});
   };
   moved("moved hbm->ddr", &ReplayTraffic::hbm_to_ddr);
   moved("moved ddr->hbm", &ReplayTraffic::ddr_to_hbm);
@@ -283,13 +295,12 @@ std::string TablePrinter::Replay(const ReplayReport& report) {
   table.AddRow(
       {"evictions", report.traffic ? absl::StrCat(report.traffic->evictions) : "", "", ""});
   table.AddRow(
-      {"verified", SizeCell(tally.verified_bytes), "",
-       absl::StrFormat("%.2fGB/s", static_cast<double>(tally.verified_bytes) / seconds / 1e9)});
+      {"verified", SizeCell(tally.verified_bytes), "", RateText(tally.verified_bytes, seconds)});
   table.AddRow({"wrong bytes", absl::StrCat(tally.wrong_bytes), "", ""});
   table.AddRow({"errors", absl::StrCat(tally.errors), "", ""});
   table.AddRow({"seconds", absl::StrFormat("%.2f", report.seconds), "", ""});
   return table.ToString() +
-         absl::StrFormat("a request's hits pinned in p50 / p99 %s, its misses stored in %s\n",
+         absl::StrFormat("per request, p50 / p99: hits pinned in %s, misses stored in %s\n",
                          PercentileText(tally.hit_us), PercentileText(tally.miss_us));
 }
 

@@ -66,6 +66,7 @@ std::optional<std::chrono::milliseconds> RetryAfterOf(const absl::Status& status
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ConnectOptions options) {
+  if (client_internal::DescendsFromClient()) return ForkedError();
   HMM_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::Connect(std::move(options)));
   return std::unique_ptr<Client>(new Client(std::move(impl)));
 }

@@ -29,7 +29,8 @@ ForkGuard::ForkGuard() {
 
 absl::Status ForkedError() {
   return Error(absl::StatusCode::kFailedPrecondition, Reason::kForked,
-               "this client belongs to the parent process; connect anew after fork");
+               "the process was forked from one that had connected, which gRPC does not survive; "
+               "fork before the first Connect, or exec in the child");
 }
 
 }  // namespace hmm::client_internal

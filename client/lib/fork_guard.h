@@ -31,4 +31,8 @@ class ForkGuard {
 // FAILED_PRECONDITION/FORKED.
 absl::Status ForkedError();
 
+// Whether this process was forked from one in which a client had been made. gRPC does not survive
+// that (child and parent would share its epoll set), so no client can be made here before an exec.
+inline bool DescendsFromClient() { return fork_generation.load(std::memory_order_relaxed) != 0; }
+
 }  // namespace hmm::client_internal

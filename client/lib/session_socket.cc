@@ -49,6 +49,8 @@ std::string TextOf(const std::array<char, kSize>& text) {
   return std::string(text.data(), strnlen(text.data(), kSize));
 }
 
+constexpr std::chrono::milliseconds kRefusedRetry{100};  // the wire carries none
+
 absl::Status StatusOfRefusal(const share::Refusal& refusal) {
   const Reason reason = ReasonFromName(TextOf(refusal.reason)).value_or(Reason::kRefused);
   std::string message = TextOf(refusal.message);
@@ -56,7 +58,11 @@ absl::Status StatusOfRefusal(const share::Refusal& refusal) {
     absl::StrAppend(&message, " (its ABI is ", refusal.abi_version, ", ours ", share::kAbiVersion,
                     ")");
   }
-  return Error(CodeOfWire(refusal.code, StatusCode::kPermissionDenied), reason, message);
+  absl::Status status =
+      Error(CodeOfWire(refusal.code, StatusCode::kPermissionDenied), reason, message);
+  const bool passes =
+      reason == Reason::kDraining || status.code() == StatusCode::kResourceExhausted;
+  return passes ? WithRetry(std::move(status), kRefusedRetry) : status;
 }
 
 }  // namespace
@@ -172,7 +178,8 @@ absl::StatusOr<SessionSocket::Greeting> SessionSocket::Greet(std::string_view de
   HMM_RETURN_IF_ERROR(Send(&hello, sizeof(hello), deadline));
 
   absl::StatusOr<Message> message = Receive(deadline);
-  if (absl::IsDeadlineExceeded(message.status())) return Gone("does not answer");
+  if (absl::IsDeadlineExceeded(message.status()))
+    return Gone("accepts but does not answer: it is stopped or overloaded");
   if (!message.ok()) return message.status();
   share::Refusal refusal;
   if (Decode(message->bytes, share::WireType::kRefusal, refusal)) return StatusOfRefusal(refusal);

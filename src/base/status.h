@@ -47,7 +47,7 @@ namespace hmm {
   X(Checksum, "CHECKSUM", "Bytes read from flash do not match what was written; recompute.")      \
   X(Deadline, "DEADLINE", "The deadline passed first.")                                           \
   X(Cancelled, "CANCELLED", "The caller gave up or released the call.")                           \
-  X(Forked, "FORKED", "The client was used in a child after fork; connect again there.")          \
+  X(Forked, "FORKED", "A forked child of a process that had connected; fork first, or exec.")     \
   X(NoDaemon, "NO_DAEMON", "No daemon answers on the socket; start hmmd or name its directory.")  \
   X(Protocol, "PROTOCOL", "The peer speaks another version or sent a malformed message.")         \
   X(Refused, "REFUSED", "The daemon does not serve this peer (uid, session limit).")              \

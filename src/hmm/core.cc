@@ -226,6 +226,7 @@ void Core::WatchTiers() {
     if (reclaimer.state(tier) == tier::TierState::kOffline) continue;
     reclaimer.SetState(tier, tier::TierState::kOffline,
                        absl::StrCat(relocator.errors(tier), " moves in a row failed"));
+    if (tier_offline) tier_offline(tier, reclaimer.note(tier));
   }
 }
 

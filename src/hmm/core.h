@@ -110,6 +110,7 @@ class Core {
   std::vector<std::uint64_t> hits;  // by tier
   bool draining = false;
   absl::AnyInvocable<void(SessionId, std::string_view)> expel;
+  absl::AnyInvocable<void(TierId, std::string_view)> tier_offline;
   TensorStore store;
   SessionTable sessions;
   Relocator relocator;

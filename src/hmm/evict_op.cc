@@ -30,8 +30,11 @@ bool EvictOp::Step() {
         core_.reclaimer.MakeRoom(tier_, used - used_max_ - leaving, copy::Priority::kMakeRoom,
                                  std::nullopt, kVictimsPerLook);
     if (progress.freed > 0) core_.Kick();
-    stuck = progress.exhausted && progress.freed == 0 && progress.leaving == 0 &&
-            !progress.blocked && core_.relocator.leaving_bytes(tier_) == 0;
+    const bool none = progress.freed == 0 && progress.leaving == 0 && !progress.blocked &&
+                      core_.relocator.leaving_bytes(tier_) == 0;
+    // Each look meets others, for those that stay go to the hot end.
+    fruitless_ = none ? fruitless_ + kVictimsPerLook : 0;
+    stuck = none && (progress.exhausted || fruitless_ > core_.store.lru(tier_).size());
   }
   if (used != last_used_) {
     last_used_ = used;
@@ -52,6 +55,9 @@ EvictResult EvictOp::Result() const {
   const policy::LruList& list = core_.store.lru(tier_);
   for (TensorIndex at = list.Coldest(); at != kNoIndex; at = list.NextHotter(at)) {
     if (core_.sessions.Pinned(core_.store[at])) ++result.pinned_tensors;
+  }
+  if (used > used_max_) {
+    result.kept_tensors = homes - std::min<std::uint64_t>(homes, result.pinned_tensors);
   }
   return result;
 }

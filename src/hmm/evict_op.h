@@ -25,6 +25,7 @@ class EvictOp final : public Op {
   std::size_t homes_before_ = 0;
   TimePoint last_progress_{};
   Bytes last_used_ = 0;
+  std::size_t fruitless_ = 0;  // victims looked at since something left or went
 };
 
 }  // namespace hmm::core

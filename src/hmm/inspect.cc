@@ -168,7 +168,9 @@ std::vector<SessionStatus> Manager::ListSessions(std::optional<SessionId> viewer
     status.command = session->info.command;
     status.closing = session->closing;
     status.pins = core_->sessions.Pins(*session);
-    for (const Bytes bytes : session->pinned) status.pinned_bytes += bytes;
+    if (status.pins > 0) {  // the bytes may be of the last audit
+      for (const Bytes bytes : session->pinned) status.pinned_bytes += bytes;
+    }
     status.age = core_->clock.Now() - session->opened;
     status.tensors = session->owned.size();
     list.push_back(std::move(status));

@@ -123,6 +123,10 @@ absl::StatusOr<tier::SegmentInfo> Manager::GetSegment(SessionId id, SegmentId se
   return info;
 }
 
+void Manager::OnTierOffline(absl::AnyInvocable<void(TierId, std::string_view)> offline) {
+  core_->tier_offline = std::move(offline);
+}
+
 void Manager::OnExpel(absl::AnyInvocable<void(SessionId, std::string_view)> expel) {
   core_->expel = std::move(expel);
 }

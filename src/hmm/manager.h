@@ -58,6 +58,8 @@ class Manager {
   std::optional<SessionId> FindSession(const share::Token& token) const;
   // For the client to map. NOT_FOUND also for other tenants' segments. The descriptor stays ours.
   absl::StatusOr<tier::SegmentInfo> GetSegment(SessionId session, SegmentId segment) const;
+  // Called when a tier has failed for good.
+  void OnTierOffline(absl::AnyInvocable<void(TierId, std::string_view why)> offline);
   // Called when a session must be thrown out (its tenant overcommits memory behind our back). The
   // owner of the socket closes it and the session.
   void OnExpel(absl::AnyInvocable<void(SessionId, std::string_view why)> expel);

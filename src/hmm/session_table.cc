@@ -146,11 +146,11 @@ absl::Status SessionTable::CheckQuota(Session& session, TierId tier, Bytes tier_
     Recount(session);
     if (fits()) return absl::OkStatus();
   }
-  const absl::Status over =
-      Error(absl::StatusCode::kResourceExhausted, Reason::kQuota,
-            absl::StrCat("the session pins ", session.pinned[tier], " bytes of this tier, ", bytes,
-                         " more would exceed its share of ", limit,
-                         "; release pins, or raise session_pinned_max"));
+  const absl::Status over = Error(
+      absl::StatusCode::kResourceExhausted, Reason::kQuota,
+      absl::StrCat("the session pins ", session.pinned[tier], " bytes of this tier; with the ",
+                   bytes, " that the call asks for it would exceed its share of ", limit,
+                   "; release pins, or raise session_pinned_max"));
   return bytes > limit ? over : WithRetry(over, std::chrono::milliseconds(100));
 }
 

@@ -3,14 +3,13 @@
 // The tensor's record and its state machine. Plain data; who changes it: TensorStore::Transition
 // for the state, the store for copies, nobody else.
 //
-//                    Seal, first unpin seen            move begins            arrived on flash
-//   GONE -> CREATING ------------------> RESIDENT(tier) ----------> MOVING ----------------->
-//   ABSENT
-//    ^          |                          |   ^                    |  |  ^                     | |
-//    |          |                          |   +--------------------+  |  +---------------------+ |
-//    |          |                          |   arrived, taken back,    |       SwapIn begins      |
-//    |          v                          v   cancelled, failed       v                          v
-//    +------ DOOMED <---------------------- Free, owner died, dropped --------------------------- +
+//          Seal, or first unpin seen             move begins          arrived on flash
+//   GONE -> CREATING ------------> RESIDENT(tier) ----------> MOVING -----------------> ABSENT
+//    ^         |                     |        ^                |  |  ^                    |  |
+//    |         |                     |        +----------------+  |  +--------------------+  |
+//    |         |                     |        arrived, cancelled, |      SwapIn begins       |
+//    |         v                     v        taken back, failed  v                          v
+//    +------ DOOMED <--------------- Free, owner died, dropped ------------------------------+
 //      last pin gone                (an extent that a copier still uses outlives its tensor)
 #pragma once
 

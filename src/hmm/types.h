@@ -160,6 +160,7 @@ struct EvictResult {
   Bytes freed_bytes = 0;
   std::uint64_t tensors = 0;
   std::uint64_t pinned_tensors = 0;
+  std::uint64_t kept_tensors = 0;  // stayed otherwise: no room below, and not droppable
 };
 
 struct TensorInfo {

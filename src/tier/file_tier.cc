@@ -2,11 +2,13 @@
 #include "tier/file_tier.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstdlib>
@@ -25,6 +27,7 @@ namespace {
 constexpr Bytes kAlignmentMin = 512;
 constexpr Bytes kAlignmentMax = 1 * kMiB;
 constexpr Bytes kCapacityMax = Bytes{1} << 60;
+constexpr Bytes kTrailerBytes = 4096;
 constexpr std::uint32_t kOrdinal = 1;  // the file is the tier's only segment
 
 struct FreeDeleter {
@@ -119,6 +122,26 @@ absl::Status FileTier::Validate() const {
   return absl::OkStatus();
 }
 
+// Behind the extents: says that the file is ours to empty.
+constexpr std::string_view kTrailer = "hmmd flash tier: a cache, emptied at every start\n";
+
+absl::Status WriteTrailer(int fd, const std::string& path, Bytes capacity) {
+  std::array<char, kTrailerBytes> block{};
+  std::copy(kTrailer.begin(), kTrailer.end(), block.begin());
+  const ssize_t written = pwrite(fd, block.data(), kTrailerBytes, static_cast<off_t>(capacity));
+  if (written == static_cast<ssize_t>(kTrailerBytes)) return absl::OkStatus();
+  return PosixError(absl::StrCat("writing the trailer of ", path), written < 0 ? errno : EIO);
+}
+
+bool IsOurs(int fd, Bytes size) {
+  if (size < kTrailerBytes) return false;
+  std::array<char, kTrailerBytes> block{};
+  const ssize_t read =
+      pread(fd, block.data(), kTrailerBytes, static_cast<off_t>(size - kTrailerBytes));
+  return read == static_cast<ssize_t>(kTrailerBytes) &&
+         std::string_view(block.data(), kTrailer.size()) == kTrailer;
+}
+
 absl::Status Preallocate(int fd, const std::string& path, Bytes capacity) {
   const std::string what = absl::StrCat("preallocating ", capacity, " bytes of ", path);
   // Asked first: fallocate would fill the disk before it finds that there is not enough.
@@ -134,17 +157,24 @@ absl::Status Preallocate(int fd, const std::string& path, Bytes capacity) {
   return PosixError(what, errno == EFBIG ? ENOSPC : errno);
 }
 
-// Opens an empty private file. O_DIRECT is set on it only if the file system takes the flag.
+// Opens an empty private file, for nobody else's use.
 absl::StatusOr<share::UniqueFd> OpenEmpty(const std::string& path) {
-  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-  share::UniqueFd fd(open(path.c_str(), kFlags | O_DIRECT, 0600));
-  if (!fd.valid() && errno == EINVAL) fd = share::UniqueFd(open(path.c_str(), kFlags, 0600));
+  share::UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return PosixError(absl::StrCat("opening ", path), errno);
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return PosixError(absl::StrCat("fstat ", path), errno);
   if (!S_ISREG(info.st_mode)) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                  absl::StrCat(path, " is not a regular file"));
+  }
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return PosixError(absl::StrCat("locking ", path), errno);
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+                 absl::StrCat(path, " is in use by another daemon; each tier needs its own file"));
+  }
+  if (info.st_size > 0 && !IsOurs(fd.get(), static_cast<Bytes>(info.st_size))) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+                 absl::StrCat(path, " exists and is no tier's file; name another, or remove it"));
   }
   // An older file may have been created with other rights; what it held is nobody's business now.
   if (fchmod(fd.get(), 0600) != 0) return PosixError(absl::StrCat("fchmod ", path), errno);
@@ -194,11 +224,15 @@ absl::StatusOr<std::unique_ptr<Tier>> CreateFileTier(FileTierOptions options) {
   }
   if (options.tier.reserve >= capacity) return refuse("the reserve takes all of the capacity");
   HMM_ASSIGN_OR_RETURN(share::UniqueFd fd, OpenEmpty(options.path));
-  if (absl::Status status = Preallocate(fd.get(), options.path, capacity); !status.ok()) {
+  absl::Status status = Preallocate(fd.get(), options.path, capacity + kTrailerBytes);
+  if (status.ok()) status = WriteTrailer(fd.get(), options.path, capacity);
+  if (!status.ok()) {
     // What was got so far would fill the disk of whoever has to make room.
     unlink(options.path.c_str());
     return status;
   }
+  // Where the file system does not take the flag, the probe says so.
+  (void)fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_DIRECT);
   absl::Status probed =
       options.probe ? options.probe(fd.get(), alignment) : ProbeDirectIo(fd.get(), alignment);
   if (!probed.ok()) {

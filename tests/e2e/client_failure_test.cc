@@ -160,6 +160,7 @@ TEST_CASE("a fork child gets FORKED from everything, and the parent's pins are r
     bad += client->epoch() != 0;
     pin.reset();
     client.reset();
+    bad += !forked(Client::Connect({.dir = daemon.dir()}).status());
     ::_exit(bad);
   }
   int status = 0;

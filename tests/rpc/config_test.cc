@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "daemon/text.h"
 #include "support/catch.h"
+#include "support/temp_dir.h"
 
 namespace hmm::daemon {
 namespace {
@@ -215,7 +216,43 @@ TEST_CASE("without tiers, modest ones are chosen and HBM is called emulated") {
   CHECK(Summary(small) == "hbm0 32 MiB (emulated), ddr0 64 MiB, flash0 16 GiB");
 }
 
-TEST_CASE("a file that is not there says so") {
+TEST_CASE("a flash tier's path must be usable before anything is made there") {
+  const testing::TempDir dir;
+  absl::StatusOr<Resources> real = DetectResources();
+  REQUIRE(real.ok());
+  Resources resources = Machine16();
+  resources.path = real->path;
+  const auto check = [&](const std::string& path) {
+    absl::StatusOr<Config> config = ParseConfig(
+        std::string(kDdr) + "[[tier]]\nname = \"flash0\"\nkind = \"flash\"\ncapacity = \"1MiB\"\n" +
+            "path = \"" + path + "\"\n",
+        "hmmd.toml");
+    REQUIRE(config.ok());
+    return std::string(CheckConfig(*config, resources).message());
+  };
+  CHECK(check(dir.File("new")).empty());
+  CHECK_THAT(check("/dev/null"), Contains("tier flash0: path: /dev/null is not a regular file"));
+  CHECK_THAT(check(dir.File("")), Contains("is not a regular file"));
+  CHECK_THAT(check(dir.File("none/f")), Contains("none is not a directory"));
+}
+
+TEST_CASE("limits that would turn into others are refused") {
+  for (const char* size : {"4GiB", "1B"}) {
+    CHECK_THAT(Refusal(std::string("[limits]\nmessage_max = \"") + size + "\"\n" + kDdr),
+               Contains("limits.message_max"));
+  }
+  CHECK_THAT(Refusal("[daemon]\ndir = \"/" + std::string(120, 'd') + "\"\n" + kDdr),
+             Contains("daemon.dir") && Contains("too long"));
+  CHECK_THAT(Refusal("[[tier]]\nname = \"ddr0\"\nkind = \"ddr\"\ncapacity = \"0\"\n"),
+             Contains("capacity: missing or 0"));
+  CHECK_THAT(Refusal("[[tier]]\nname = \"ddr0\"\nkind = \"ddr\"\ncapacity = 16777216\n"),
+             Contains("16777216 has no unit"));
+}
+
+TEST_CASE("a file that is not there, or is none, says so") {
+  const testing::TempDir dir;
+  CHECK_THAT(std::string(LoadConfig(dir.File("")).status().message()), Contains("directory"));
+  CHECK_THAT(std::string(LoadConfig("/dev/zero").status().message()), Contains("more than 1MiB"));
   const auto config = LoadConfig("/no/such/hmmd.toml");
   REQUIRE(!config.ok());
   CHECK(config.status().code() == absl::StatusCode::kNotFound);

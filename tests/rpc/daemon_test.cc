@@ -80,14 +80,17 @@ TEST_CASE("socket_mode is what the tenant sockets get") {
   CHECK(ModeOf(daemon.dir() + "/admin.sock") == 0600);
 }
 
-TEST_CASE("a path too long for a socket is refused with advice") {
+TEST_CASE("a path too long for a socket is refused before anything is made") {
   TempDir dir;
   daemon::Config config = SmallConfig(dir.File(std::string(100, 'd')));
   config.state_dir = dir.File("state");
-  const auto daemon = daemon::Daemon::Start(Checked(config));
-  REQUIRE(!daemon.ok());
-  CHECK(ReasonOf(daemon.status()) == Reason::kBadConfig);
-  CHECK(daemon::MessageOf(daemon.status()).find("shorter") != std::string_view::npos);
+  const auto resources = daemon::DetectResources();
+  REQUIRE(resources.ok());
+  const absl::Status status = daemon::CheckConfig(config, *resources);
+  CHECK(ReasonOf(status) == Reason::kBadConfig);
+  CHECK(daemon::MessageOf(status).find("too long for its sockets: at most") !=
+        std::string_view::npos);
+  CHECK(!std::filesystem::exists(config.state_dir));
 }
 
 TEST_CASE("who may use which socket") {

@@ -28,7 +28,8 @@
 // LOST, never garbage; the bytes under a Pin that is still held stay readable until it is dropped.
 //
 // fork(): a child must not use a Client, Tensor or Pin of its parent: all calls answer FORKED and
-// destructors do nothing. Connect anew in the child.
+// destructors do nothing. Connect answers FORKED there too, for gRPC does not survive a fork: fork
+// before the first Connect, or exec.
 #pragma once
 
 #include <chrono>

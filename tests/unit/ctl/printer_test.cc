@@ -229,7 +229,7 @@ TEST_CASE("steering verbs answer in both formats") {
   evicted.set_tensors(16);
   evicted.set_pinned_tensors(1);
   CHECK(MakeTablePrinter()->Evict("hbm0", evicted) ==
-        "hbm0: 16 tensors left, 1MiB freed, 1 pinned had to stay\n");
+        "hbm0: 16 tensors moved out, 1MiB freed, 1 pinned had to stay\n");
   CHECK(ordered_json::parse(MakeJsonPrinter()->Evict("hbm0", evicted))["freed_bytes"] == 1 << 20);
   v1::SetWatermarksRequest set;
   set.set_tier("ddr0");

@@ -44,6 +44,18 @@ TEST_CASE("Evict answers with what it has at its deadline", "[evict]") {
   CHECK(Is(f.Evict("none", 0)->status(), absl::StatusCode::kNotFound, Reason::kNotFound));
 }
 
+TEST_CASE("Evict of a bottom that nothing can leave ends soon, and says why", "[evict]") {
+  CoreFixture f;
+  CoreClient client = f.Open();
+  for (int i = 0; i < 3; ++i) f.MakeOnFlash(client, kKiB);
+  const auto answer = f.Evict("flash0", 0, milliseconds(100000));
+  for (int i = 0; i < 120 && !answer->done(); ++i) f.Pass(milliseconds(2));
+  REQUIRE(answer->done());
+  CHECK(answer->get().freed_bytes == 0);
+  CHECK(answer->get().pinned_tensors == 0);
+  CHECK(answer->get().kept_tensors == 3);
+}
+
 TEST_CASE("Evict of the bottom drops what may be dropped", "[evict]") {
   CoreFixture f;
   CoreClient client = f.Open();

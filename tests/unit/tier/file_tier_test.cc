@@ -40,15 +40,35 @@ struct stat StatOf(const std::string& path) {
   return info;
 }
 
+TEST_CASE("a file that is no tier's, or is another's, is left alone") {
+  const TempDir dir;
+  const std::string precious(8192, 'p');
+  dir.Write("flash0", precious);
+  absl::StatusOr<std::unique_ptr<Tier>> refused = CreateFileTier(Options(dir));
+  CHECK_THAT(std::string(refused.status().message()),
+             Catch::Contains("flash0 exists and is no tier's file"));
+  CHECK(StatOf(dir.File("flash0")).st_size == 8192);
+  REQUIRE(unlink(dir.File("flash0").c_str()) == 0);
+  const auto tier = Make(Options(dir));
+  refused = CreateFileTier(Options(dir));
+  CHECK_THAT(std::string(refused.status().message()), Catch::Contains("in use by another daemon"));
+  CHECK(StatOf(dir.File("flash0")).st_size > 0);
+}
+
 TEST_CASE("the file is private, preallocated, and emptied at each start") {
   const TempDir dir;
-  dir.Write("flash0", std::string(3 << 20, 'x'));
+  {
+    const auto before = Make(Options(dir, 3 * kMiB));
+    const std::string old(4096, 'x');
+    const share::UniqueFd fd(open(dir.File("flash0").c_str(), O_RDWR | O_CLOEXEC));
+    REQUIRE(pwrite(fd.get(), old.data(), old.size(), 64 << 10) == 4096);
+  }
   REQUIRE(chmod(dir.File("flash0").c_str(), 0666) == 0);
   {
     const auto tier = Make(Options(dir));
     const struct stat info = StatOf(dir.File("flash0"));
     CHECK((info.st_mode & 07777) == 0600);
-    CHECK(info.st_size == 1 << 20);
+    CHECK(info.st_size == (1 << 20) + 4096);  // and the trailer that says that it is ours
     CHECK(info.st_blocks * 512 >= 1 << 20);
     CHECK((fcntl(tier->fd(), F_GETFD) & FD_CLOEXEC) != 0);
     CHECK(tier->ledger()[ByteState::kCommittedFree] == 1 * kMiB);
