@@ -71,6 +71,19 @@ struct Home {
   bool valid_at_start = false;  // the lower copy holds the bytes when the step starts
 };
 
+// A stay in HBM and its address. Places whose bytes overlap are never there together, whatever the
+// durations.
+struct HbmPlace {
+  StorageIndex storage =
+      kNone;  // kNone: workspace, or fetched members, of the op or move at `begin`
+  Bytes bytes = 0;
+  Bytes offset = 0;
+  TaskIndex begin = kNone;  // the task that takes the bytes when it starts; kNone: there from the
+                            // start of the step
+  bool kept = false;  // still there at the end of the step; a persistent storage that is there
+                      // at both ends is at the same offset there
+};
+
 // What no plan can exceed, told so that a person can judge the machine.
 struct Ceilings {
   double link_bytes_per_us = 0;  // DDR -> HBM, large transfers
@@ -109,6 +122,13 @@ struct Plan {
   Bytes moved_bytes = 0;  // by SwapIn and SwapOut, each leg of a staged move counted
   double recompute_us = 0;
   Ceilings ceilings;
+
+  // The layout (plan/place.h): empty, and 0, where none was made.
+  std::vector<HbmPlace> places;
+  Bytes alignment_bytes = 1;    // of every offset
+  Bytes high_water_bytes = 0;   // the highest end of a place; may exceed the budget by what
+                                // fragmentation and alignment cost
+  Bytes lower_bound_bytes = 0;  // no offsets for these stays have a lower one
 };
 
 // Channels, numbered: four link directions, then the compute streams.
