@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "plan/layout_greedy.h"
+#include "plan/layout_heaps.h"
 #include "plan/layout_packing.h"
 #include "plan/layout_search.h"
 
@@ -95,13 +96,26 @@ LayoutVerdict SearchWithin(const LayoutProblem& problem, Bytes capacity, std::ui
   return LayoutVerdict::kFits;
 }
 
-// The heuristics' best. They see no capacity, but the packing needs one that holds any of theirs.
+// Whether the steps suffice to look at every pair once.
+bool PairsAffordable(const LayoutProblem& problem, std::uint64_t steps_max) {
+  const std::uint64_t count = problem.intervals.size();
+  return count * count / 2 / 1024 <= steps_max;
+}
+
+// The heuristics' best: those that look at pairs only where the steps suffice for one of them. They
+// see no capacity, but the packing needs one that holds any of theirs.
 LayoutResult StartGreedily(const LayoutProblem& problem, Bytes enough, std::uint64_t steps_max) {
   LayoutResult result = StartResult(problem);
+  enough = std::max(enough, result.lower_bound);
+  result.offsets = internal::PlaceInHeaps(problem, enough, result.steps);
+  result.high_water = internal::HighWater(problem, result.offsets);
+  if (result.high_water <= enough || !PairsAffordable(problem, steps_max)) return result;
   const internal::Packing packing = internal::MakePacking(problem, kTotalMax);
   internal::Placement placement = internal::PlaceGreedily(packing, enough, steps_max, result.steps);
-  result.high_water = placement.high_water;
-  result.offsets = internal::ToOffsets(packing, placement.offsets);
+  if (placement.high_water < result.high_water) {
+    result.high_water = placement.high_water;
+    result.offsets = internal::ToOffsets(packing, placement.offsets);
+  }
   return result;
 }
 
@@ -142,6 +156,7 @@ LayoutResult SolveLayout(const LayoutProblem& problem, const LayoutOptions& opti
   if (result.high_water > problem.capacity) {
     result.offsets.clear();
     result.high_water = 0;
+    if (!PairsAffordable(problem, options.steps_max)) return result;
     result.verdict = SearchWithin(problem, problem.capacity, options.steps_max, result);
     return result;
   }
@@ -157,7 +172,8 @@ LayoutResult MinimizeLayout(const LayoutProblem& problem, const LayoutOptions& o
   Bytes vain = 0;
   Bytes next = result.lower_bound;
   bool first = true;
-  while (result.lower_bound < result.high_water && next < result.high_water &&
+  const bool search = PairsAffordable(problem, options.steps_max);
+  while (search && result.lower_bound < result.high_water && next < result.high_water &&
          result.steps < options.steps_max) {
     const std::uint64_t left = options.steps_max - result.steps;
     const std::uint64_t stop = result.steps + std::max<std::uint64_t>(left / (first ? 2 : 4), 1);

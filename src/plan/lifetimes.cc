@@ -271,11 +271,15 @@ std::vector<bool> OffloadableGroups(const Graph& graph) {
     for (const StorageIndex s : op.writes) touched[s] = true;
   }
   std::vector<bool> result;
-  for (const DataDependentGroup& group : graph.groups) {
-    result.push_back(std::all_of(group.members.begin(), group.members.end(), [&](StorageIndex s) {
+  for (std::uint32_t g = 0; g < graph.groups.size(); ++g) {
+    Bytes bytes = 0;
+    bool may = true;
+    for (const StorageIndex s : graph.groups[g].members) {
       const Storage& storage = graph.storages[s];
-      return storage.persistent && !storage.pinned && groups_of[s] == 1 && !touched[s];
-    }));
+      may = may && storage.persistent && !storage.pinned && groups_of[s] == 1 && !touched[s];
+      bytes += storage.bytes;
+    }
+    result.push_back(may && GroupSlotBytes(graph, g) < bytes);
   }
   return result;
 }

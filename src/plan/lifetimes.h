@@ -24,7 +24,7 @@ namespace hmm::plan {
 absl::Status CheckGraph(const Graph& graph);
 
 // Whether a group's members may lie in DDR with k of them fetched at each use: all persistent, not
-// pinned, in no other group and touched by no op directly.
+// pinned, in no other group and touched by no op directly; and room for k takes less than all do.
 std::vector<bool> OffloadableGroups(const Graph& graph);
 
 // What runs at one position: an op, or an op again to make `remakes` anew.

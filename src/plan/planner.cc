@@ -255,6 +255,7 @@ absl::StatusOr<Plan> MakePlan(const Graph& graph, const Machine& machine, Bytes 
     CopyTotals(totals, assembled.plan);
     assembled.plan.verdict = Verdict::kFits;
     FillCeilings(graph, machine, assembled.plan);
+    if (options.layout) PlaceInHbm(graph, options.place, assembled.plan);
     return std::move(assembled.plan);
   }
   if (totals.floor_bytes > budget) {
@@ -279,6 +280,7 @@ absl::StatusOr<Plan> MakePlan(const Graph& graph, const Machine& machine, Bytes 
   plan->verdict = Verdict::kPlanned;
   ApplyContention(graph, machine, *plan);
   FillCeilings(graph, machine, *plan);
+  if (options.layout) PlaceInHbm(graph, options.place, *plan);
   return *std::move(plan);
 }
 

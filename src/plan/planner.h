@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "plan/graph.h"
 #include "plan/machine.h"
+#include "plan/place.h"
 #include "plan/plan.h"
 
 namespace hmm::plan {
@@ -19,6 +20,8 @@ struct PlanOptions {
   bool reorder = true;    // move ops where dependencies allow and it hides a transfer
   bool recompute = true;  // run an op again where that is cheaper than a round trip
   bool baselines = true;  // also consider what the baselines would do, so that none is better
+  bool layout = true;     // give every stay in HBM an address
+  PlaceOptions place;
 };
 
 // INVALID_ARGUMENT as CheckGraph; an infeasible graph is a verdict, not an error.

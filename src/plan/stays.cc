@@ -212,6 +212,8 @@ std::vector<HbmInterval> HbmIntervals(const Graph& graph, const Plan& plan) {
   result.reserve(stays.stays.size());
   for (const Stay& stay : stays.stays) {
     HbmInterval interval{stay.storage, stay.bytes, stay.begin == kNone ? 0 : stay.begin, 0};
+    interval.at_start = stay.begin == kNone;
+    interval.kept = stay.kept;
     if (stay.kept) {
       interval.end = n;
     } else {

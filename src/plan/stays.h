@@ -35,6 +35,8 @@ struct HbmInterval {
   Bytes bytes = 0;
   TaskIndex begin = 0;
   TaskIndex end = 0;
+  bool at_start = false;  // there when the step starts
+  bool kept = false;      // there when the step ends
 };
 std::vector<HbmInterval> HbmIntervals(const Graph& graph, const Plan& plan);
 

@@ -184,7 +184,7 @@ std::string_view RuleName(Rule rule) {
   static constexpr std::string_view kNames[] = {
       "shape", "order",       "absent",    "early-use", "early-copy", "late-write",
       "lost",  "twice",       "pinned",    "path",      "remake",     "fetch",
-      "cycle", "over-budget", "over-tier", "figures"};
+      "cycle", "over-budget", "over-tier", "figures",   "address"};
   return kNames[static_cast<std::size_t>(rule)];
 }
 
@@ -199,6 +199,7 @@ std::vector<PlanFault> Validate(const Graph& graph, const Machine& machine, cons
   internal::CheckDependencies(graph, plan, before, faults);
   const internal::Held held = internal::CheckStates(graph, plan, before, faults);
   internal::CheckTiers(graph, machine, plan, held, before, faults);
+  internal::CheckPlaces(graph, plan, held.hbm, before, faults);
   internal::CheckFigures(plan, faults);
   return faults.Take();
 }

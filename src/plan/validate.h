@@ -32,6 +32,7 @@ enum class Rule : std::uint8_t {
   kOverBudget,  // HBM can exceed the budget
   kOverTier,    // DDR or flash can exceed its capacity
   kFigures,     // a total of the plan contradicts its moves
+  kAddress,     // two stays whose bytes may share an address at one time, or a place that is amiss
 };
 std::string_view RuleName(Rule rule);
 

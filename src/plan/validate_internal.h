@@ -48,6 +48,7 @@ struct Holding {
   Bytes bytes = 0;
   bool forever = false;
   std::vector<TaskIndex> until;
+  StorageIndex storage = kNone;  // in HBM; kNone: workspace or fetched members
 };
 
 // The most the holdings can add up to, for any durations, and the task at which; kNone: the start.
@@ -63,6 +64,9 @@ struct Held {
   std::vector<Holding> ddr_in;
 };
 Held CheckStates(const Graph& graph, const Plan& plan, const Before& before, FaultList& faults);
+// Addresses, where the plan has a layout.
+void CheckPlaces(const Graph& graph, const Plan& plan, const std::vector<Holding>& hbm,
+                 const Before& before, FaultList& faults);
 // Ops wait for what they depend on, and fetches for what decides them.
 void CheckDependencies(const Graph& graph, const Plan& plan, const Before& before,
                        FaultList& faults);

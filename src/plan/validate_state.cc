@@ -91,12 +91,12 @@ class States {
       if (hidden[s] && (w.here || !w.home_good || w.home != TierKind::kDdr)) {
         Add(Rule::kFetch, s, "is offloaded with its group, but does not lie in DDR");
       }
-      if (w.here) w.holding = Hold(kNone, storage.bytes);
+      if (w.here) w.holding = Hold(kNone, storage.bytes, s);
     }
   }
 
-  std::uint32_t Hold(TaskIndex begin, Bytes bytes) {
-    held_.hbm.push_back({begin, bytes, false, {}});
+  std::uint32_t Hold(TaskIndex begin, Bytes bytes, StorageIndex s) {
+    held_.hbm.push_back({begin, bytes, false, {}, s});
     return static_cast<std::uint32_t>(held_.hbm.size() - 1);
   }
 
@@ -114,7 +114,7 @@ class States {
     Where& w = where_[s];
     if (!w.exists) {
       w.exists = w.here = true;
-      w.holding = Hold(now_, graph_.storages[s].bytes);
+      w.holding = Hold(now_, graph_.storages[s].bytes, s);
     }
     if (!also_read) Use(s);
     if (w.leaving != kNone) Add(Rule::kLateWrite, s, "is written after its copy out has begun");
@@ -133,7 +133,7 @@ class States {
   }
   void Scratch(const Op& op) {
     if (op.workspace == 0) return;
-    held_.hbm[Hold(now_, op.workspace)].until.push_back(now_);
+    held_.hbm[Hold(now_, op.workspace, kNone)].until.push_back(now_);
   }
   void AtGroup(std::uint32_t g, const Op& op) {
     if (!offloaded_[g]) {
@@ -171,7 +171,7 @@ class States {
     if (fetch_ != kNone) Add(Rule::kFetch, kNone, "fetches while another fetch is not used yet");
     fetch_ = now_;
     fetched_ = move.group;
-    fetch_holding_ = Hold(now_, move.bytes);
+    fetch_holding_ = Hold(now_, move.bytes, kNone);
     held_.hbm[fetch_holding_].until.push_back(now_);
   }
 
@@ -203,7 +203,7 @@ class States {
     w.home_good = w.written_by == kNone || before_(w.written_by, w.leaving);
   }
   std::uint32_t Stage(std::vector<Holding>& slots, StorageIndex s) {
-    slots.push_back({now_, graph_.storages[s].bytes, true, {}});
+    slots.push_back({now_, graph_.storages[s].bytes, true, {}, s});
     return static_cast<std::uint32_t>(slots.size() - 1);
   }
   void EndStage(std::vector<Holding>& slots, std::uint32_t& stage) {
@@ -253,7 +253,7 @@ class States {
     w.lost = false;
     w.leaving = kNone;
     w.brought_by = now_;
-    w.holding = Hold(now_, graph_.storages[s].bytes);
+    w.holding = Hold(now_, graph_.storages[s].bytes, s);
     held_.hbm[w.holding].until.push_back(now_);
   }
 
