@@ -242,7 +242,9 @@ void FillCeilings(const Graph& graph, const Machine& machine, Plan& plan) {
   c.hideable_fraction = std::min(1.0, c.link_bytes_per_us * plan.compute_us / in);
 }
 
-absl::StatusOr<Plan> MakePlan(const Graph& graph, const Machine& machine, Bytes budget,
+namespace {
+
+absl::StatusOr<Plan> PlanOnce(const Graph& graph, const Machine& machine, Bytes budget,
                               const PlanOptions& options) {
   HMM_RETURN_IF_ERROR(CheckGraph(graph));
   Plan totals;
@@ -282,6 +284,24 @@ absl::StatusOr<Plan> MakePlan(const Graph& graph, const Machine& machine, Bytes 
   FillCeilings(graph, machine, *plan);
   if (options.layout) PlaceInHbm(graph, options.place, *plan);
   return *std::move(plan);
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(const Graph& graph, const Machine& machine, Bytes budget,
+                              const PlanOptions& options) {
+  HMM_ASSIGN_OR_RETURN(Plan plan, PlanOnce(graph, machine, budget, options));
+  if (plan.verdict == Verdict::kInfeasible) return plan;
+  Bytes less = budget, over = plan.high_water_bytes > budget ? plan.high_water_bytes - budget : 0;
+  for (std::uint32_t i = 0; i < options.fit_tries && over > 0 && less > plan.floor_bytes; ++i) {
+    less -= std::min(over, less - plan.floor_bytes);
+    HMM_ASSIGN_OR_RETURN(Plan tighter, PlanOnce(graph, machine, less, options));
+    if (tighter.verdict == Verdict::kInfeasible) break;
+    over = tighter.high_water_bytes > budget ? tighter.high_water_bytes - budget : 0;
+    tighter.budget_bytes = budget;
+    if (over == 0) return tighter;
+  }
+  return plan;
 }
 
 }  // namespace hmm::plan

@@ -22,6 +22,10 @@ struct PlanOptions {
   bool baselines = true;  // also consider what the baselines would do, so that none is better
   bool layout = true;     // give every stay in HBM an address
   PlaceOptions place;
+  // Where fragmentation or alignment puts the layout's high water over the budget: plan for as much
+  // less, up to so often, and take the first plan whose addresses fit too. If none does, the plan
+  // stays the first one and its high_water_bytes says so.
+  std::uint32_t fit_tries = 0;
 };
 
 // INVALID_ARGUMENT as CheckGraph; an infeasible graph is a verdict, not an error.

@@ -112,6 +112,32 @@ TEST_CASE("heaps: no two intervals share bytes, and nested lives pack without lo
   CHECK(internal::HighWater(nested, offsets) == all);
 }
 
+TEST_CASE("a plan whose addresses do not fit gives way to one for less that does") {
+  int over = 0, mended = 0;
+  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+    GraphGenerator gen(seed);
+    const hmm::testing::GenCase c = gen.Next();
+    PlanOptions options;
+    options.steps = 2000;
+    options.place.steps = 200;
+    const absl::StatusOr<Plan> first = MakePlan(c.graph, c.machine, c.budget, options);
+    REQUIRE(first.ok());
+    if (first->verdict == Verdict::kInfeasible || first->high_water_bytes <= c.budget) continue;
+    ++over;
+    options.fit_tries = 8;
+    const absl::StatusOr<Plan> fit = MakePlan(c.graph, c.machine, c.budget, options);
+    REQUIRE(fit.ok());
+    INFO("seed " << seed);
+    CHECK(Validate(c.graph, c.machine, *fit).empty());
+    CHECK(fit->budget_bytes == c.budget);
+    CHECK(fit->high_water_bytes <= first->high_water_bytes);
+    mended += fit->high_water_bytes <= c.budget ? 1 : 0;
+  }
+  INFO(over << " over the budget, " << mended << " mended");
+  CHECK(over > 10);
+  CHECK(3 * mended > over);  // budgets near the floor leave nothing to give
+}
+
 TEST_CASE("a large graph is laid out without looking at pairs") {
   const Graph graph = hmm::testing::LayeredGraph(30'000);
   const Machine machine = *MachinePreset("ascend-supernode");
