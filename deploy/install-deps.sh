@@ -11,7 +11,7 @@ packages=(
   # libraries
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev libspdlog-dev
   libhwloc-dev libnuma-dev liburing-dev libboost1.81-dev libtomlplusplus-dev libcli11-dev
-  libsystemd-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev
+  libsystemd-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libonnx-dev
   # tests: catch2 and benchmark; spin for tests/model; clang-format and systemd-analyze for tests/lint
   catch2 libbenchmark-dev spin clang-format systemd
 )

@@ -25,6 +25,8 @@ namespace hmm {
   X(BadConfig, "BAD_CONFIG",                                                                      \
     "The configuration is refused; the message names file, line and key.")                        \
   X(BadTrace, "BAD_TRACE", "A trace file is malformed; the message names the line.")              \
+  X(BadGraph, "BAD_GRAPH",                                                                        \
+    "A graph, plan or profile is malformed; the message names file, node and field.")             \
   X(BatchTooLarge, "BATCH_TOO_LARGE", "More elements than one call may carry; split the batch.")  \
   X(MissingToken, "MISSING_TOKEN", "The call carries no session token; open a session first.")    \
   X(UnknownSession, "UNKNOWN_SESSION",                                                            \
