@@ -237,10 +237,17 @@ class Checker {
     }
     names_.Enter();
     HMM_RETURN_IF_ERROR(CheckValues(graph, prefix));
+    absl::flat_hash_set<std::string> constants;
     for (int n = 0; n < graph.node_size(); ++n) {
       const std::string where = absl::StrCat(prefix, NodePlace(graph.node(n), n));
+      const bool constant = graph.node(n).op_type() == "Constant";
       for (const std::string& output : graph.node(n).output()) {
-        if (output.empty() || names_.Add(output)) continue;
+        if (output.empty()) continue;
+        const bool first = names_.Add(output);
+        const bool repeated = constants.contains(output);
+        if (constant) constants.insert(output);
+        // Edited models repeat constants. As in ONNX Runtime, the last one counts.
+        if (first || (constant && repeated)) continue;
         return Bad(where, absl::StrCat("output ", Quoted(output),
                                        " is the name of another output, input or initializer"));
       }

@@ -24,6 +24,11 @@ Result Make(Dims dims, Values values) {
   return made;
 }
 
+Result MakeVector(Values values) {
+  Dims dims = {static_cast<std::int64_t>(values.size())};
+  return Make(std::move(dims), std::move(values));
+}
+
 // Product of dims [from, to).
 std::size_t Span(const Dims& dims, std::size_t from, std::size_t to) {
   std::size_t product = 1;
@@ -45,7 +50,7 @@ Result FoldConstant(const NodeView& node, const onnx::TypeProto&) {
   }
   const auto list = node.IntList("value_ints");
   if (!list.has_value()) return nullptr;
-  return Make({static_cast<std::int64_t>(list->size())}, *list);
+  return MakeVector(*list);
 }
 
 Result FoldShape(const NodeView& node, const onnx::TypeProto&) {
@@ -59,7 +64,7 @@ Result FoldShape(const NodeView& node, const onnx::TypeProto&) {
   const std::int64_t end = clamp(std::max(node.Int("end", rank), -rank));
   Values values;
   if (begin < end) values.assign(shape->begin() + begin, shape->begin() + end);
-  return Make({static_cast<std::int64_t>(values.size())}, values);
+  return MakeVector(std::move(values));
 }
 
 Result FoldSize(const NodeView& node, const onnx::TypeProto&) {
@@ -121,7 +126,7 @@ Result FoldConcat(const NodeView& node, const onnx::TypeProto&) {
     if (values.size() + in->values.size() > kIntValuesMax) return nullptr;
     values.insert(values.end(), in->values.begin(), in->values.end());
   }
-  return Make({static_cast<std::int64_t>(values.size())}, std::move(values));
+  return MakeVector(std::move(values));
 }
 
 // One axis of a vector; starts, ends, axes, steps as inputs or (before version 10) attributes.
@@ -155,7 +160,7 @@ Result FoldSlice(const NodeView& node, const onnx::TypeProto&) {
   for (std::int64_t at = place(*start); back ? at > place(*end) : at < place(*end); at += stride) {
     values.push_back(data->values[static_cast<std::size_t>(at)]);
   }
-  return Make({static_cast<std::int64_t>(values.size())}, std::move(values));
+  return MakeVector(std::move(values));
 }
 
 // What `a op b` comes to; false: undefined or beyond 64 bits.
@@ -280,7 +285,7 @@ Result FoldRange(const NodeView& node, const onnx::TypeProto&) {
     values.push_back(at);
     if (__builtin_add_overflow(at, delta, &at)) break;
   }
-  return Make({static_cast<std::int64_t>(values.size())}, std::move(values));
+  return MakeVector(std::move(values));
 }
 
 // ConstantOfShape, Expand: one element over a shape that inference found.
@@ -318,7 +323,7 @@ Result FoldBroadcastAxes(const NodeView& node, std::size_t which) {
       axes.push_back(static_cast<std::int64_t>(axis));
     }
   }
-  return Make({static_cast<std::int64_t>(axes.size())}, axes);
+  return MakeVector(std::move(axes));
 }
 
 using Fold = Result (*)(const NodeView&, const onnx::TypeProto&);

@@ -21,7 +21,8 @@ absl::StatusOr<plan::Graph> Import(const absl::StatusOr<OnnxModel>& loaded,
   plan::Graph graph = options.plain ? BuildPlainGraph(*scope) : BuildGraph(*scope);
   if (graph.name.empty()) graph.name = model.name;
   if (const absl::Status sound = plan::CheckGraph(graph); !sound.ok()) {
-    return BadModel(model.name, "graph", std::string(sound.message()));  // sizes that add up beyond 2^62
+    return BadModel(model.name, "graph",
+                    std::string(sound.message()));  // sizes that add up beyond 2^62
   }
   return graph;
 }

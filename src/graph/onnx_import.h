@@ -25,12 +25,15 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/units.h"
 #include "plan/graph.h"
 
 namespace hmm::graph {
+
+inline constexpr std::size_t kOnnxNotesMax = 16;
 
 struct OnnxOptions {
   // Values of symbolic dimensions, >= 0. A dimension of a graph input that has neither value nor
@@ -43,6 +46,9 @@ struct OnnxOptions {
   bool plain = false;
   // Refuse a model whose external data file is missing. Without, sizes are taken from the shapes.
   bool external_data_required = true;
+  // Filled, if given, with up to kOnnxNotesMax places where shapes do not fit together (a wrong
+  // --dim, mostly) or the library does not know: why there are unknown tensors.
+  std::vector<std::string>* notes = nullptr;
   std::size_t nodes_max = 4'000'000;            // with those of subgraphs
   Bytes file_bytes_max = (Bytes{2} << 30) - 1;  // protobuf's own limit: the most that can be inline
 };

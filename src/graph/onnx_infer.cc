@@ -266,7 +266,16 @@ void Inferer::InferTypes(const NodeProto& node, int index, Scope& scope, const s
   const NodeView view(node, scope);
   const std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
   const auto opset = opsets_.find(domain);
-  InferByLibrary(view, opset != opsets_.end() ? opset->second : kLatestOpset, by_library, outputs);
+  const std::string problem = InferByLibrary(
+      view, opset != opsets_.end() ? opset->second : kLatestOpset, by_library, outputs);
+  bool known = true;  // else it only follows from an earlier one
+  for (std::size_t i = 0; i < view.inputs(); ++i) {
+    known = known && (!view.HasInput(i) || view.Shape(i).has_value());
+  }
+  const bool noted = !problem.empty() && known && options_.notes != nullptr;
+  if (noted && options_.notes->size() < kOnnxNotesMax) {
+    options_.notes->push_back(absl::StrCat(where, ": ", problem));
+  }
   if (!options_.plain) InferByRule(view, outputs);
   for (std::size_t g = 0; g < graphs.size() && failed_.ok(); ++g) {
     if (inner[g] == nullptr) infer(g, nullptr);

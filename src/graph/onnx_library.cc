@@ -130,21 +130,22 @@ std::string StandardName(const std::string& type) {
 
 }  // namespace
 
-void InferByLibrary(const NodeView& node, int opset_version, InferSubgraph infer_subgraph,
-                    std::vector<TypeProto>& outputs) {
+std::string InferByLibrary(const NodeView& node, int opset_version, InferSubgraph infer_subgraph,
+                           std::vector<onnx::TypeProto>& outputs) {
   const std::string& type = node.node().op_type();
   const std::string standard = StandardName(type);
   const bool fused = standard != type;
   const std::string domain = fused || node.node().domain() == "ai.onnx" ? "" : node.node().domain();
   try {
     const OpSchema* schema = onnx::OpSchemaRegistry::Schema(standard, opset_version, domain);
-    if (schema == nullptr || !schema->has_type_and_shape_inference_function()) return;
-    if (!Conforms(node, *schema)) return;
+    if (schema == nullptr || !schema->has_type_and_shape_inference_function()) return "";
+    if (!Conforms(node, *schema)) return "";
     Context context(node, infer_subgraph, outputs);
     schema->GetTypeAndShapeInferenceFunction()(context);
-  } catch (const std::exception&) {
-    // Shapes that do not fit, or more than the library can tell: nothing is inferred.
+    return "";
+  } catch (const std::exception& error) {
     outputs.assign(outputs.size(), TypeProto());
+    return error.what();
   }
 }
 

@@ -19,8 +19,8 @@ using InferSubgraph = absl::FunctionRef<std::vector<const onnx::TypeProto*>(
 
 // Fills `outputs` (one an output of the node) as far as the library can; all empty when it knows no
 // such op in that version of its domain, the node is not as its schema says, or the shapes do not
-// fit together.
-void InferByLibrary(const NodeView& node, int opset_version, InferSubgraph infer_subgraph,
-                    std::vector<onnx::TypeProto>& outputs);
+// fit together, of which it then returns the library's account ("" otherwise).
+std::string InferByLibrary(const NodeView& node, int opset_version, InferSubgraph infer_subgraph,
+                           std::vector<onnx::TypeProto>& outputs);
 
 }  // namespace hmm::graph

@@ -3,9 +3,6 @@
 // Order and reading of a sound model.
 #include "graph/onnx_model.h"
 
-#include <functional>
-#include <queue>
-
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -44,26 +41,6 @@ void Capture(const GraphProto& graph, std::vector<absl::flat_hash_set<std::strin
   sight.pop_back();
 }
 
-// Names a node of a cycle, found by walking back from any node that could not be placed.
-absl::Status CycleError(const GraphProto& graph, const std::string& file,
-                        const std::vector<std::vector<int>>& users,
-                        const std::vector<int>& waits_for) {
-  std::vector<int> before(waits_for.size(), -1);  // one unplaced node that each waits for
-  for (std::size_t n = 0; n < users.size(); ++n) {
-    if (waits_for[n] == 0) continue;
-    for (const int user : users[n]) before[static_cast<std::size_t>(user)] = static_cast<int>(n);
-  }
-  int at = 0;
-  while (waits_for[static_cast<std::size_t>(at)] == 0) ++at;
-  for (std::size_t step = 0; step < waits_for.size(); ++step) {
-    at = before[static_cast<std::size_t>(at)];
-  }
-  const int next = before[static_cast<std::size_t>(at)];
-  return BadModel(
-      file, NodePlace(graph.node(at), at),
-      absl::StrCat("inputs: depends on itself, by way of ", NodePlace(graph.node(next), next)));
-}
-
 }  // namespace
 
 absl::Status BadModel(std::string_view file, std::string_view where, std::string_view what) {
@@ -96,42 +73,60 @@ std::vector<std::string> CapturedNames(const NodeProto& node) {
   return captured;
 }
 
+// Each node at its place, what it needs and is not there yet right before it: a valid order comes
+// out as it went in. Depth first, without recursion.
 absl::StatusOr<std::vector<int>> SortNodes(const GraphProto& graph, const std::string& file) {
   const auto count = static_cast<std::size_t>(graph.node_size());
   absl::flat_hash_map<std::string, int> maker;
   for (int n = 0; n < graph.node_size(); ++n) {
     for (const std::string& output : graph.node(n).output()) {
-      if (!output.empty()) maker.emplace(output, n);
+      if (!output.empty()) maker[output] = n;
     }
   }
-  std::vector<std::vector<int>> users(count);
-  std::vector<int> waits_for(count, 0);
-  const auto read = [&](int n, const std::string& name) {
-    const auto found = maker.find(name);
-    if (found == maker.end()) return;
-    users[static_cast<std::size_t>(found->second)].push_back(n);
-    ++waits_for[static_cast<std::size_t>(n)];
+  const auto needs = [&](int n) {
+    std::vector<int> makers;
+    const auto add = [&](const std::string& name) {
+      const auto found = maker.find(name);
+      if (found != maker.end()) makers.push_back(found->second);
+    };
+    for (const std::string& input : graph.node(n).input()) add(input);
+    for (const std::string& name : CapturedNames(graph.node(n))) add(name);
+    return makers;
   };
-  for (int n = 0; n < graph.node_size(); ++n) {
-    for (const std::string& input : graph.node(n).input()) read(n, input);
-    for (const std::string& name : CapturedNames(graph.node(n))) read(n, name);
-  }
-  // The least position that is ready goes next: a valid order comes out as it went in.
-  std::priority_queue<int, std::vector<int>, std::greater<>> ready;
-  for (int n = 0; n < graph.node_size(); ++n) {
-    if (waits_for[static_cast<std::size_t>(n)] == 0) ready.push(n);
-  }
+  struct Visit {
+    int node;
+    std::vector<int> needs;
+    std::size_t next = 0;
+  };
+  enum : std::uint8_t { kNew, kOpen, kDone };
+  std::vector<std::uint8_t> state(count, kNew);
   std::vector<int> order;
   order.reserve(count);
-  while (!ready.empty()) {
-    const int n = ready.top();
-    ready.pop();
-    order.push_back(n);
-    for (const int user : users[static_cast<std::size_t>(n)]) {
-      if (--waits_for[static_cast<std::size_t>(user)] == 0) ready.push(user);
+  std::vector<Visit> open;
+  for (int start = 0; start < graph.node_size(); ++start) {
+    if (state[static_cast<std::size_t>(start)] == kDone) continue;
+    state[static_cast<std::size_t>(start)] = kOpen;
+    open.push_back({start, needs(start)});
+    while (!open.empty()) {
+      Visit& visit = open.back();
+      if (visit.next == visit.needs.size()) {
+        state[static_cast<std::size_t>(visit.node)] = kDone;
+        order.push_back(visit.node);
+        open.pop_back();
+        continue;
+      }
+      const int need = visit.needs[visit.next++];
+      std::uint8_t& known = state[static_cast<std::size_t>(need)];
+      if (known == kOpen) {
+        return BadModel(file, NodePlace(graph.node(visit.node), visit.node),
+                        absl::StrCat("inputs: depends on itself, by way of ",
+                                     NodePlace(graph.node(need), need)));
+      }
+      if (known == kDone) continue;
+      known = kOpen;
+      open.push_back({need, needs(need)});
     }
   }
-  if (order.size() != count) return CycleError(graph, file, users, waits_for);
   return order;
 }
 

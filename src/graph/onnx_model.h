@@ -50,8 +50,8 @@ absl::StatusOr<OnnxModel> LoadOnnxBytes(std::string_view bytes, const std::strin
 // file inside the directory. Subgraphs included.
 absl::Status CheckOnnxModel(const OnnxModel& model, const OnnxOptions& options);
 
-// Positions of graph.node() in execution order: the given one where valid, else the stable
-// topological order. Fails on a cycle, naming a node in it.
+// Positions of graph.node() in execution order: the given one where it is valid, else each node at
+// its place with what it needs before it. Fails on a cycle, naming a node in it.
 absl::StatusOr<std::vector<int>> SortNodes(const onnx::GraphProto& graph, const std::string& file);
 
 // Names that a node's subgraphs read from outside themselves, each once.

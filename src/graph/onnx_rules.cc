@@ -251,6 +251,20 @@ void Split(const NodeView& node, Outputs& out) {
   }
 }
 
+// Defined as functions of others, for which the library infers nothing.
+void Compare(const NodeView& node, Outputs& out) {
+  const auto a = node.Shape(0), b = node.Shape(1);
+  if (a && b) out.Set(0, TensorProto::BOOL, Broadcast(*a, *b));
+}
+
+// Without axes every 1 goes. (The library tells nothing then.)
+void Squeeze(const NodeView& node, Outputs& out) {
+  std::optional<Dims> dims = node.Shape(0);
+  if (!dims || node.HasInput(1) || node.IntList("axes").has_value()) return;
+  dims->erase(std::remove(dims->begin(), dims->end(), 1), dims->end());
+  out.Set(0, node.Type(0), dims);
+}
+
 // BeamSearch and its like: input_ids [B,S], max_length; beams and sequences a search: 3, 4.
 void Search(const NodeView& node, Outputs& out) {
   const auto ids = node.Shape(0);
@@ -275,10 +289,12 @@ const absl::flat_hash_map<std::string, Rule>& Rules() {
         {"EmbedLayerNormalization", EmbedLayerNorm},
         {"FusedMatMul", FusedMatMul},
         {"GatherGrad", GatherGrad},
+        {"GreaterOrEqual", Compare},
         {"GreedySearch", Search},
         {"GroupQueryAttention", GroupQueryAttention},
         {"LayerNormalization", LayerNorm},
         {"LayerNormalizationGrad", LayerNormGrad},
+        {"LessOrEqual", Compare},
         {"MatMulNBits", MatMulNBits},
         {"MultiHeadAttention", MultiHeadAttention},
         {"Sampling", Search},
@@ -290,6 +306,7 @@ const absl::flat_hash_map<std::string, Rule>& Rules() {
         {"SoftmaxCrossEntropyLossInternal", CrossEntropy},
         {"SoftmaxCrossEntropyLossInternalGrad", SameAsSecond},
         {"Split", Split},
+        {"Squeeze", Squeeze},
         {"TransposeMatMul", FusedMatMul},
         {"YieldOp", Pairwise},
     };
