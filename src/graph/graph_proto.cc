@@ -3,11 +3,9 @@
 
 #include <hmm/v1/graph.pb.h>
 
-#include <cmath>
-#include <limits>
-#include <unordered_map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "graph/file_error.h"
@@ -37,7 +35,7 @@ class Names {
       return BadGraph(where, absl::StrCat("name: longer than ", kNameBytesMax, " bytes"));
     }
     if (!IsUtf8(name)) return BadGraph(where, "name: is not UTF-8");
-    const auto [it, added] = first_.emplace(name, index);
+    const auto [it, added] = first_.emplace(absl::string_view(name.data(), name.size()), index);
     if (added) return absl::OkStatus();
     return BadGraph(where, absl::StrCat("name: ", Shown(name), " is taken by number ", it->second,
                                         " of the list"));
@@ -45,7 +43,7 @@ class Names {
   void Reserve(std::size_t n) { first_.reserve(n); }
 
  private:
-  std::unordered_map<std::string_view, std::size_t> first_;
+  absl::flat_hash_map<absl::string_view, std::size_t> first_;
 };
 
 // Ascending indices below `limit`, each once.
