@@ -210,10 +210,31 @@ absl::StatusOr<plan::Graph> Named(absl::StatusOr<plan::Graph> graph, const std::
   return Annotate(graph.status(), file);
 }
 
+absl::Status CheckWhole(const plan::Graph& graph) {
+  const absl::Status status = plan::CheckGraph(graph);
+  if (status.ok()) return status;
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadGraph,
+               std::string(status.message()));
+}
+
+// What no reader would take back is not written either.
 absl::StatusOr<v1::Graph> Writable(const plan::Graph& graph) {
   v1::Graph message = GraphToProto(graph);
   HMM_RETURN_IF_ERROR(CheckSizes(message));
   HMM_RETURN_IF_ERROR(CheckNames(message));
+  std::size_t index = 0;
+  for (const v1::Graph::Storage& storage : message.storages()) {
+    HMM_RETURN_IF_ERROR(StorageFrom(storage, index++).status());
+  }
+  index = 0;
+  for (const v1::Graph::DataDependentGroup& group : message.groups()) {
+    HMM_RETURN_IF_ERROR(GroupFrom(message, group, index++).status());
+  }
+  index = 0;
+  for (const v1::Graph::Op& op : message.ops()) {
+    HMM_RETURN_IF_ERROR(OpFrom(message, op, index++).status());
+  }
+  HMM_RETURN_IF_ERROR(CheckWhole(graph));
   return message;
 }
 
@@ -283,10 +304,7 @@ absl::StatusOr<Graph> GraphFromProto(const v1::Graph& message) {
   graph.unknown.assign(message.unknown().begin(), message.unknown().end());
   // What concerns the graph as a whole: sums, reads before any write, members that are not
   // persistent.
-  if (const absl::Status status = plan::CheckGraph(graph); !status.ok()) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadGraph,
-                 std::string(status.message()));
-  }
+  HMM_RETURN_IF_ERROR(CheckWhole(graph));
   return graph;
 }
 

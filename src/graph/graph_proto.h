@@ -34,7 +34,7 @@ absl::StatusOr<plan::Graph> GraphFromProto(const v1::Graph& message);
 absl::StatusOr<plan::Graph> ParseGraphText(std::string_view text, const std::string& file);
 absl::StatusOr<plan::Graph> ParseGraphBinary(std::string_view bytes, const std::string& file);
 
-// INVALID_ARGUMENT/BAD_GRAPH if a name is not UTF-8; see FormatMessage* for the others.
+// INVALID_ARGUMENT/BAD_GRAPH if no reader would take it back; see FormatMessage* for the others.
 absl::StatusOr<std::string> FormatGraphText(const plan::Graph& graph);
 absl::StatusOr<std::string> FormatGraphBinary(const plan::Graph& graph);
 

@@ -320,7 +320,10 @@ absl::StatusOr<PlanFile> Named(absl::StatusOr<PlanFile> plan, const std::string&
 absl::StatusOr<v1::Plan> Writable(const Plan& plan, const GraphIdentity& graph) {
   if (!IsUtf8(graph.name)) return BadGraph("graph.name", "is not UTF-8");
   if (!IsUtf8(plan.planner)) return BadGraph("planner", "is not UTF-8");
-  return PlanToProto(plan, graph);
+  v1::Plan message = PlanToProto(plan, graph);
+  // What no reader would take back is not written either.
+  HMM_RETURN_IF_ERROR(PlanFromProto(message).status());
+  return message;
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ absl::StatusOr<PlanFile> PlanFromProto(const v1::Plan& message);
 absl::StatusOr<PlanFile> ParsePlanText(std::string_view text, const std::string& file);
 absl::StatusOr<PlanFile> ParsePlanBinary(std::string_view bytes, const std::string& file);
 
-// INVALID_ARGUMENT/BAD_GRAPH if a name is not UTF-8; see FormatMessage* for the others.
+// INVALID_ARGUMENT/BAD_GRAPH if no reader would take it back; see FormatMessage* for the others.
 absl::StatusOr<std::string> FormatPlanText(const plan::Plan& plan, const GraphIdentity& graph);
 absl::StatusOr<std::string> FormatPlanBinary(const plan::Plan& plan, const GraphIdentity& graph);
 

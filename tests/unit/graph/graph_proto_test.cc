@@ -3,6 +3,7 @@
 
 #include <hmm/v1/graph.pb.h>
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -255,6 +256,23 @@ TEST_CASE("a name that is not UTF-8 cannot be written") {
   CHECK_THAT(std::string(FormatGraphBinary(graph).status().message()),
              Contains("storages[0]: name: is not UTF-8"));
   CHECK_FALSE(FormatGraphText(graph).ok());
+}
+
+TEST_CASE("what could not be read back is not written") {
+  const plan::Graph good = ParseGraphText(kGood, "g").value();
+  const std::vector<std::pair<std::function<void(plan::Graph&)>, const char*>> changes = {
+      {[](auto& g) { g.groups[0].k = 0; }, "k: 0"},
+      {[](auto& g) { g.ops[0].flops = std::nan(""); }, "ops[0] \"a\": flops: nan"},
+      {[](auto& g) { g.storages[0].bytes = 0; }, "storages[0] \"x\": bytes"},
+      {[](auto& g) { g.ops[1].name = "a"; }, "ops[1]: name"},
+      {[](auto& g) { g.ops[0].reads = {3}; }, "before anything writes it"},
+  };
+  for (const auto& [change, says] : changes) {
+    plan::Graph graph = good;
+    change(graph);
+    CHECK_THAT(std::string(FormatGraphText(graph).status().message()), Contains(says));
+    CHECK_THAT(std::string(FormatGraphBinary(graph).status().message()), Contains(says));
+  }
 }
 
 TEST_CASE("UTF-8 as the standard has it") {

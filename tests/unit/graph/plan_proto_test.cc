@@ -3,6 +3,7 @@
 
 #include <hmm/v1/plan.pb.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -26,43 +27,24 @@ using hmm::testing::GraphGenerator;
 using hmm::testing::Same;
 using hmm::testing::TempDir;
 
-plan::Plan PlanOf(const GenCase& c) {
+plan::Plan PlanOf(const GenCase& c, Bytes alignment = 1) {
   plan::PlanOptions options;
   options.steps = 500;
+  options.layout = alignment > 0;
+  options.place.alignment = std::max<Bytes>(alignment, 1);
+  options.place.steps = 1000;
   absl::StatusOr<plan::Plan> plan = plan::MakePlan(c.graph, c.machine, c.budget, options);
   REQUIRE(plan.ok());
   return *std::move(plan);
 }
 
-// Places as a layout would give them, so that every field is seen.
-void AddPlaces(GraphGenerator& gen, const GenCase& c, plan::Plan& plan) {
-  plan.alignment_bytes = Bytes{1} << gen.Pick(12);
-  const auto tasks = static_cast<std::uint32_t>(plan.sequence.size());
-  for (std::uint64_t i = gen.Pick(8); i > 0 && tasks > 0; --i) {
-    plan::HbmPlace place;
-    if (gen.Chance(0.8)) {
-      place.storage = static_cast<std::uint32_t>(gen.Pick(c.graph.storages.size()));
-    }
-    if (place.storage >= c.graph.storages.size()) place.storage = plan::kNone;
-    if (place.storage == plan::kNone || gen.Chance(0.5)) {
-      place.begin = static_cast<std::uint32_t>(gen.Pick(tasks));
-    }
-    place.bytes = 1 + gen.Pick(1000);
-    place.offset = gen.Pick(100) * plan.alignment_bytes;
-    place.kept = gen.Chance(0.5);
-    plan.high_water_bytes = std::max(plan.high_water_bytes, place.offset + place.bytes);
-    plan.places.push_back(place);
-  }
-  plan.lower_bound_bytes = plan.high_water_bytes / 2;
-}
-
 TEST_CASE("plans of random graphs come back from both forms the same, and stay proved") {
-  std::size_t moves = 0, infeasible = 0, groups = 0, homes = 0;
+  std::size_t moves = 0, infeasible = 0, groups = 0, homes = 0, places = 0;
   for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
     GraphGenerator gen(seed);
     const GenCase c = gen.Next();
-    plan::Plan plan = PlanOf(c);
-    AddPlaces(gen, c, plan);
+    const plan::Plan plan = PlanOf(c, seed % 3 == 0 ? 0 : Bytes{1} << gen.Pick(10));
+    places += plan.places.size();
     moves += plan.moves.size();
     homes += plan.homes.size();
     groups += plan.offloaded_groups.size();
@@ -80,9 +62,11 @@ TEST_CASE("plans of random graphs come back from both forms the same, and stay p
     if (!from_binary.ok()) FAIL("seed " << seed << ": " << from_binary.status());
     if (!Same(plan, from_binary->plan)) FAIL("seed " << seed << ": binary");
     CHECK(CheckIdentity(from_binary->graph, c.graph).ok());
+    CHECK(plan::Validate(c.graph, c.machine, from_binary->plan).empty());
   }
   CHECK(moves > 500);
   CHECK(homes > 200);
+  CHECK(places > 5000);
   CHECK(groups > 0);
   CHECK(infeasible > 10);
 }
@@ -250,6 +234,18 @@ TEST_CASE("a plan for another graph is told, and in what it differs") {
   other = graph;
   other.ops[0].microseconds += 1;  // another profile of the same graph
   CHECK(CheckIdentity(identity, other).ok());
+}
+
+TEST_CASE("what could not be read back is not written") {
+  const PlanFile good = ParsePlanText(kGood, "g").value();
+  plan::Plan plan = good.plan;
+  plan.stall_us = std::numeric_limits<double>::infinity();
+  CHECK_THAT(std::string(FormatPlanText(plan, good.graph).status().message()),
+             Contains("stall_us: inf"));
+  plan = good.plan;
+  plan.sequence[0].index = 7;
+  CHECK_THAT(std::string(FormatPlanBinary(plan, good.graph).status().message()),
+             Contains("sequence[0]: op: 7 is no op"));
 }
 
 TEST_CASE("plan files") {
