@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client/ctl/daemon_link.h"
+#include "client/ctl/plan_cli.h"
 
 namespace hmm::ctl {
 namespace {
@@ -173,7 +174,7 @@ std::string Contradiction(const Command& command) {
       return "--worker: beyond --tenant-processes";
     }
   }
-  return "";
+  return PlanContradiction(command);
 }
 
 // CLI11 only says that a subcommand is missing.
@@ -214,6 +215,7 @@ ParsedCommand ParseCommandLine(int argc, const char* const* argv) {
   AddLists(&app, &command);
   AddSteering(&app, &command);
   AddReplay(&app, &command);
+  AddPlan(&app, &command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hmmctl's command line as plain values. The only file that knows the parser. One thread.
+// hmmctl's command line as plain values. Only cli.cc and plan_cli.cc know the parser. One thread.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "client/ctl/plan_args.h"
 #include "client/ctl/printer.h"
 
 namespace hmm::ctl {
@@ -24,6 +25,9 @@ enum class Verb {
   kWatermarkSet,
   kDrain,
   kReplay,
+  kPlan,
+  kPlanCheck,
+  kPlanLayout,
 };
 
 struct ReplayArgs {
@@ -58,6 +62,7 @@ struct Command {
   std::optional<Bytes> reserve;
   bool drain_off = false;
   ReplayArgs replay;
+  PlanArgs plan;
 };
 
 // The command, or the exit code when there is nothing to run (help, version: 0; wrong usage: 2,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // hmmctl: shows and steers hmmd. Data goes to standard output, errors as "hmmctl: ..." to standard
-// error. Exit code 0: done, 1: failed, 2: wrong usage.
+// error. Exit code 0: done, 1: failed (also: a plan that cannot be), 2: wrong usage.
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -15,10 +15,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   const hmm::ctl::ParsedCommand parsed = hmm::ctl::ParseCommandLine(argc, argv);
   if (!parsed.command) return parsed.exit_code;
-  const hmm::ctl::Command& command = *parsed.command;
-  const absl::StatusOr<int> done = command.verb == hmm::ctl::Verb::kReplay
-                                       ? hmm::ctl::RunReplay(command)
-                                       : hmm::ctl::RunVerb(command);
+  const absl::StatusOr<int> done = hmm::ctl::Run(*parsed.command);
   if (done.ok()) return *done;
   // Whoever read us had enough (`| head`): nothing failed.
   if (absl::IsCancelled(done.status()) && done.status().message().empty()) return 0;

@@ -196,11 +196,23 @@ absl::StatusOr<int> RunVerb(const Command& command) {
       HMM_RETURN_IF_ERROR(WriteOut(printer->Drain(command.drain_off, *done)));
       return 0;
     }
-    case Verb::kStat:
-    case Verb::kReplay:
+    default:
       break;
   }
   return Error(absl::StatusCode::kInternal, Reason::kInternal, "a verb without its code");
+}
+
+absl::StatusOr<int> Run(const Command& command) {
+  switch (command.verb) {
+    case Verb::kReplay:
+      return RunReplay(command);
+    case Verb::kPlan:
+    case Verb::kPlanCheck:
+    case Verb::kPlanLayout:
+      return RunPlan(command);
+    default:
+      return RunVerb(command);
+  }
 }
 
 }  // namespace hmm::ctl

@@ -9,10 +9,14 @@
 
 namespace hmm::ctl {
 
-// Any verb but replay.
+// The verbs that ask a daemon, but for replay.
 absl::StatusOr<int> RunVerb(const Command& command);
 // client/ctl/replay_verb.cc
 absl::StatusOr<int> RunReplay(const Command& command);
+// client/ctl/plan_verb.cc: needs no daemon
+absl::StatusOr<int> RunPlan(const Command& command);
+// The one of them that the command's verb is for.
+absl::StatusOr<int> Run(const Command& command);
 
 // Writes to standard output; an error when it cannot (a full disk, a closed pipe).
 absl::Status WriteOut(const std::string& text);

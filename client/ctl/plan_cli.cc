@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/ctl/plan_cli.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/ctl/plan_input.h"
+
+namespace hmm::ctl {
+namespace {
+
+constexpr std::uint64_t kStepsMax = std::uint64_t{1} << 40;
+
+CLI::App* AddVerb(CLI::App* parent, const std::string& name, const std::string& text, Verb verb,
+                  Command* command) {
+  CLI::App* app = parent->add_subcommand(name, text);
+  app->fallthrough();  // so that --dir and -o work behind the verb too
+  app->callback([verb, command] { command->verb = verb; });
+  return app;
+}
+
+void AddInput(CLI::App* app, Command* command) {
+  PlanArgs* args = &command->plan;
+  app->add_option("graph", args->input.graph, "An ONNX file, an hmm.v1.Graph or a costed graph")
+      ->type_name("GRAPH");
+  app->add_option_function<std::vector<std::string>>(
+         "--dim",
+         [args](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             const absl::Status parsed = ParseDims(text, args->input.dims);
+             if (!parsed.ok()) throw CLI::ValidationError(std::string(parsed.message()));
+           }
+         },
+         "Values of an ONNX file's symbolic dimensions, as in batch=1,past=1024")
+      ->type_name("NAME=N,...")
+      ->take_all();
+  app->add_option("--machine", args->machine,
+                  absl::StrCat("A preset, a TOML file, or \"this\": measured now (default ",
+                               kDefaultMachine, ")"))
+      ->type_name("MACHINE");
+}
+
+void AddBudget(CLI::App* app, Command* command) {
+  PlanArgs* args = &command->plan;
+  app->add_option_function<std::string>(
+         "--hbm",
+         [args](const std::string& text) {
+           const absl::StatusOr<Budget> budget = ParseBudget(text);
+           if (!budget.ok()) {
+             throw CLI::ValidationError("--hbm", std::string(budget.status().message()));
+           }
+           args->hbm = *budget;
+         },
+         "The budget: a size, or a share of the unplanned peak as in 74% (default: the machine's)")
+      ->type_name("SIZE");
+  app->add_option("--steps", args->steps, "Bound of the planner's effort (default: about a second)")
+      ->check(CLI::Range(std::uint64_t{1}, kStepsMax));
+}
+
+void AddCheck(CLI::App* plan, Command* command) {
+  CLI::App* app =
+      AddVerb(plan, "check", "Prove that a plan is safe for a graph", Verb::kPlanCheck, command);
+  app->add_option("plan", command->plan.plan, "What `plan --out` wrote")
+      ->required()
+      ->type_name("PLAN");
+  AddInput(app, command);
+}
+
+void AddLayout(CLI::App* plan, Command* command) {
+  PlanArgs* args = &command->plan;
+  CLI::App* app = AddVerb(plan, "layout", "Give intervals of a CSV file fixed offsets",
+                          Verb::kPlanLayout, command);
+  app->add_option("csv", args->csv, "id,lower,upper,size, as minimalloc's benchmarks")
+      ->required()
+      ->type_name("FILE");
+  app->add_option_function<std::string>(
+         "--capacity",
+         [args](const std::string& text) {
+           const absl::StatusOr<Bytes> bytes = ParseBytes(text);
+           if (!bytes.ok()) {
+             throw CLI::ValidationError("--capacity", std::string(bytes.status().message()));
+           }
+           args->capacity = *bytes;
+         },
+         "Where all of them have to end at")
+      ->required()
+      ->type_name("SIZE");
+  app->add_option("--out", args->out, "Also write them with their offsets as CSV")
+      ->type_name("FILE");
+  app->add_option("--steps", args->steps, "Bound of the search (default 4000000: a few seconds)")
+      ->check(CLI::Range(std::uint64_t{1}, kStepsMax));
+}
+
+}  // namespace
+
+void AddPlan(CLI::App* app, Command* command) {
+  PlanArgs* args = &command->plan;
+  CLI::App* plan = app->add_subcommand(
+      "plan", "From a graph to a plan of its memory; needs no daemon. Exit code 1: infeasible");
+  plan->fallthrough();
+  plan->require_subcommand(0, 1);
+  AddInput(plan, command);
+  AddBudget(plan, command);
+  plan->add_option("--profile", args->profile,
+                   "Durations of ops: CSV with a header op,microseconds")
+      ->type_name("CSV");
+  plan->add_option("--planner", args->planner, "hmm (default) or a baseline; see --compare")
+      ->type_name("NAME");
+  plan->add_flag("--compare", args->compare, "All planners side by side");
+  plan->add_option("--out", args->out, "Also write the plan: .pb or .pbtxt")->type_name("FILE");
+  AddCheck(plan, command);
+  AddLayout(plan, command);
+  // Runs after a subcommand's own callback.
+  plan->callback([plan, command] {
+    if (plan->get_subcommands().empty()) {
+      command->verb = Verb::kPlan;
+      return;
+    }
+    for (const CLI::Option* option : plan->get_options()) {
+      if (option->count() == 0) continue;
+      throw CLI::ValidationError(absl::StrCat(option->get_name(),
+                                              " of `plan` does not go with `plan ",
+                                              plan->get_subcommands().front()->get_name(), "`"));
+    }
+  });
+}
+
+std::string PlanContradiction(const Command& command) {
+  const PlanArgs& args = command.plan;
+  switch (command.verb) {
+    case Verb::kPlan:
+      if (args.input.graph.empty()) return "plan: GRAPH is required";
+      if (args.compare && !args.planner.empty()) return "--compare takes every planner, not one";
+      if (args.compare && !args.out.empty()) return "--compare makes no plan to write with --out";
+      return "";
+    case Verb::kPlanCheck:
+      return args.input.graph.empty() ? "plan check: GRAPH is required" : "";
+    case Verb::kPlanLayout:
+      return args.capacity == 0 ? "--capacity: must not be 0" : "";
+    default:
+      return "";
+  }
+}
+
+}  // namespace hmm::ctl

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/ctl/plan_input.h"
+
+#include <limits>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "client/ctl/plan_this_machine.h"
+#include "graph/file_error.h"
+#include "graph/graph_proto.h"
+
+namespace hmm::ctl {
+namespace {
+
+constexpr std::uint64_t kWhole = 1'000'000;
+constexpr double kPercentMax = 1000;
+
+absl::Status BadFlag(std::string_view flag, std::string_view what) {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+               absl::StrCat(std::string(flag), ": ", std::string(what)));
+}
+
+absl::StatusOr<Budget> ParsePercent(absl::string_view digits, const std::string& text) {
+  double percent = 0;
+  // The whole is looked at first: SimpleAtod also takes "inf", "nan" and "1e3".
+  if (digits.empty() || digits.find_first_not_of("0123456789.") != absl::string_view::npos ||
+      !absl::SimpleAtod(digits, &percent) || percent * kWhole / 100 < 1 || percent > kPercentMax) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
+                 absl::StrCat("'", text, "' is no share of the unplanned peak; write for example ",
+                              "74%, above 0% and up to 1000%"));
+  }
+  Budget budget;
+  budget.micros = static_cast<std::uint64_t>(percent * kWhole / 100 + 0.5);
+  return budget;
+}
+
+}  // namespace
+
+absl::StatusOr<Budget> ParseBudget(std::string_view text) {
+  const std::string given(text);
+  if (absl::EndsWith(given, "%")) {
+    return ParsePercent(absl::string_view(given).substr(0, given.size() - 1), given);
+  }
+  const absl::StatusOr<Bytes> bytes = ParseBytes(text);
+  if (!bytes.ok()) return bytes.status();
+  if (*bytes == 0) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
+                 "a budget of 0 holds nothing; write for example 24GiB, or 74% of the graph's "
+                 "unplanned peak");
+  }
+  Budget budget;
+  budget.bytes = *bytes;
+  return budget;
+}
+
+std::string BudgetText(const Budget& budget) {
+  if (budget.micros == 0) return FormatBytes(budget.bytes);
+  return absl::StrFormat("%g%%", static_cast<double>(budget.micros) * 100 / kWhole);
+}
+
+Bytes BudgetBytes(const Budget& budget, Bytes unplanned_peak) {
+  if (budget.micros == 0) return budget.bytes;
+  // In two parts, since peak * micros may not fit 64 bits.
+  const Bytes whole = unplanned_peak / kWhole * budget.micros;
+  return whole + unplanned_peak % kWhole * budget.micros / kWhole;
+}
+
+absl::Status ParseDims(std::string_view text, std::map<std::string, std::int64_t>& dims) {
+  const std::string all(text);
+  for (const absl::string_view part : absl::StrSplit(all, ',')) {
+    const std::size_t equals = part.rfind('=');
+    const absl::string_view name =
+        absl::StripAsciiWhitespace(part.substr(0, equals == part.npos ? 0 : equals));
+    std::int64_t value = 0;
+    if (name.empty() || !absl::SimpleAtoi(part.substr(equals + 1), &value) || value < 0) {
+      return BadFlag("--dim",
+                     absl::StrCat("'", part, "' is not NAME=NUMBER with a whole number >= ",
+                                  "0; write for example --dim batch=1,past=1024"));
+    }
+    if (!dims.emplace(std::string(name), value).second) {
+      return BadFlag("--dim", absl::StrCat("'", name, "' is given twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args) {
+  if (!args.dims.empty()) {
+    return BadFlag("--dim", absl::StrCat(args.graph,
+                                         " is a graph with all its sizes; only an ONNX "
+                                         "file has dimensions to bind"));
+  }
+  return graph::ReadGraphProto(args.graph);
+}
+
+absl::StatusOr<plan::Machine> LoadMachine(const std::string& name) {
+  const std::string wanted = name.empty() ? kDefaultMachine : name;
+  if (const std::optional<plan::Machine> preset = plan::MachinePreset(wanted)) return *preset;
+  if (wanted == "this") return MeasureThisMachine();
+  std::vector<std::string_view> known = plan::MachinePresetNames();
+  known.push_back("this");
+  return Error(
+      absl::StatusCode::kNotFound, Reason::kNotFound,
+      absl::StrCat("--machine: '", wanted, "' is no preset", graph::Suggestion(wanted, known)));
+}
+
+absl::StatusOr<const plan::Planner*> FindPlannerNamed(const std::string& name) {
+  if (name.empty()) return &plan::Planners().front();
+  if (const plan::Planner* planner = plan::FindPlanner(name)) return planner;
+  std::vector<std::string_view> known;
+  for (const plan::Planner& planner : plan::Planners()) known.push_back(planner.name);
+  return Error(
+      absl::StatusCode::kNotFound, Reason::kNotFound,
+      absl::StrCat("--planner: '", name, "' is no planner", graph::Suggestion(name, known)));
+}
+
+}  // namespace hmm::ctl

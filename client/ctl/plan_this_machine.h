@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The machine that hmmctl runs on, as the planner sees machines: what can be measured without a
+// device in a fifth of a second. Emulated HBM is host memory, so the link between it and DDR is
+// memcpy. Every number says in `assumptions` how it came about. One thread at a time.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "plan/machine.h"
+
+namespace hmm::ctl {
+
+// RESOURCE_EXHAUSTED/NO_MEMORY when there is no memory to measure with; UNAVAILABLE/INTERNAL when
+// the clock shows that no honest number came of it.
+absl::StatusOr<plan::Machine> MeasureThisMachine();
+
+}  // namespace hmm::ctl
