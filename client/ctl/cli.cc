@@ -216,6 +216,7 @@ ParsedCommand ParseCommandLine(int argc, const char* const* argv) {
   AddSteering(&app, &command);
   AddReplay(&app, &command);
   AddPlan(&app, &command);
+  AddGraph(&app, &command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "client/ctl/graph_model.h"
 #include "client/ctl/plan_args.h"
 #include "client/ctl/printer.h"
 
@@ -28,6 +29,8 @@ enum class Verb {
   kPlan,
   kPlanCheck,
   kPlanLayout,
+  kGraphModel,
+  kGraphShow,
 };
 
 struct ReplayArgs {
@@ -62,7 +65,8 @@ struct Command {
   std::optional<Bytes> reserve;
   bool drain_off = false;
   ReplayArgs replay;
-  PlanArgs plan;
+  PlanArgs plan;    // graph show too
+  ModelArgs model;  // graph llama, graph moe
 };
 
 // The command, or the exit code when there is nothing to run (help, version: 0; wrong usage: 2,

@@ -21,7 +21,7 @@ struct Budget {
 
 // What a graph is read from.
 struct GraphArgs {
-  std::string graph;                         // a file
+  std::string graph;                         // a file, or a preset's word
   std::map<std::string, std::int64_t> dims;  // symbolic dimensions of an ONNX file
 };
 

@@ -22,19 +22,7 @@ CLI::App* AddVerb(CLI::App* parent, const std::string& name, const std::string& 
 
 void AddInput(CLI::App* app, Command* command) {
   PlanArgs* args = &command->plan;
-  app->add_option("graph", args->input.graph, "An ONNX file, an hmm.v1.Graph or a costed graph")
-      ->type_name("GRAPH");
-  app->add_option_function<std::vector<std::string>>(
-         "--dim",
-         [args](const std::vector<std::string>& texts) {
-           for (const std::string& text : texts) {
-             const absl::Status parsed = ParseDims(text, args->input.dims);
-             if (!parsed.ok()) throw CLI::ValidationError(std::string(parsed.message()));
-           }
-         },
-         "Values of an ONNX file's symbolic dimensions, as in batch=1,past=1024")
-      ->type_name("NAME=N,...")
-      ->take_all();
+  AddGraphInput(app, command);
   app->add_option("--machine", args->machine,
                   absl::StrCat("A preset, a TOML file, or \"this\": measured now (default ",
                                kDefaultMachine, ")"))
@@ -94,6 +82,24 @@ void AddLayout(CLI::App* plan, Command* command) {
 
 }  // namespace
 
+void AddGraphInput(CLI::App* app, Command* command) {
+  PlanArgs* args = &command->plan;
+  app->add_option("graph", args->input.graph,
+                  "A file (.onnx, .pb, .pbtxt, .json), or a preset as in llama-8b:decode,batch=4")
+      ->type_name("GRAPH");
+  app->add_option_function<std::vector<std::string>>(
+         "--dim",
+         [args](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             const absl::Status parsed = ParseDims(text, args->input.dims);
+             if (!parsed.ok()) throw CLI::ValidationError(std::string(parsed.message()));
+           }
+         },
+         "Values of an ONNX file's symbolic dimensions, as in batch=1,past=1024")
+      ->type_name("NAME=N,...")
+      ->take_all();
+}
+
 void AddPlan(CLI::App* app, Command* command) {
   PlanArgs* args = &command->plan;
   CLI::App* plan = app->add_subcommand(
@@ -136,6 +142,8 @@ std::string PlanContradiction(const Command& command) {
       return "";
     case Verb::kPlanCheck:
       return args.input.graph.empty() ? "plan check: GRAPH is required" : "";
+    case Verb::kGraphShow:
+      return args.input.graph.empty() ? "graph show: GRAPH is required" : "";
     case Verb::kPlanLayout:
       return args.capacity == 0 ? "--capacity: must not be 0" : "";
     default:

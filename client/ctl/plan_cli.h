@@ -13,6 +13,9 @@ namespace hmm::ctl {
 
 // Options that hold their values in `command`, which outlives `app`.
 void AddPlan(CLI::App* app, Command* command);
+void AddGraph(CLI::App* app, Command* command);  // client/ctl/graph_cli.cc
+// GRAPH and what belongs to it.
+void AddGraphInput(CLI::App* app, Command* command);
 
 // What the parser cannot say of these verbs; empty when all is well.
 std::string PlanContradiction(const Command& command);

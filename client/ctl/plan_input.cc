@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/ctl/plan_input.h"
 
-#include <limits>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -11,7 +12,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "client/ctl/graph_model.h"
 #include "client/ctl/plan_this_machine.h"
+#include "graph/costed_graph.h"
 #include "graph/file_error.h"
 #include "graph/graph_proto.h"
 
@@ -96,6 +99,10 @@ absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args) {
                                          " is a graph with all its sizes; only an ONNX "
                                          "file has dimensions to bind"));
   }
+  if (std::optional<absl::StatusOr<plan::Graph>> model = GraphOfWord(args.graph)) {
+    return *std::move(model);
+  }
+  if (absl::EndsWith(args.graph, ".json")) return graph::ReadCostedGraph(args.graph);
   return graph::ReadGraphProto(args.graph);
 }
 

@@ -210,6 +210,9 @@ absl::StatusOr<int> Run(const Command& command) {
     case Verb::kPlanCheck:
     case Verb::kPlanLayout:
       return RunPlan(command);
+    case Verb::kGraphModel:
+    case Verb::kGraphShow:
+      return RunGraph(command);
     default:
       return RunVerb(command);
   }

@@ -15,6 +15,8 @@ absl::StatusOr<int> RunVerb(const Command& command);
 absl::StatusOr<int> RunReplay(const Command& command);
 // client/ctl/plan_verb.cc: needs no daemon
 absl::StatusOr<int> RunPlan(const Command& command);
+// client/ctl/graph_verb.cc: likewise
+absl::StatusOr<int> RunGraph(const Command& command);
 // The one of them that the command's verb is for.
 absl::StatusOr<int> Run(const Command& command);
 
