@@ -26,7 +26,9 @@ void AddModel(CLI::App* graph, const std::string& name, const std::string& text,
     command->model.moe = moe;
   });
   const auto add = [app](const std::string& flag, std::optional<std::uint64_t>& value,
-                         const std::string& what) { app->add_option(flag, value, what); };
+                         const std::string& what) {
+    app->add_option(flag, value, what)->check(CLI::NonNegativeNumber)->type_name("N");
+  };
   app->add_option(
       "--preset", args->preset,
       moe ? "deepseek-v3; further options change it" : "llama-8b; further options change it");

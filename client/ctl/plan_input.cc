@@ -14,9 +14,10 @@
 #include "base/status.h"
 #include "client/ctl/graph_model.h"
 #include "client/ctl/plan_this_machine.h"
-#include "graph/costed_graph.h"
 #include "graph/file_error.h"
-#include "graph/graph_proto.h"
+#include "graph/machine_file.h"
+#include "graph/profile.h"
+#include "graph/read_graph.h"
 
 namespace hmm::ctl {
 namespace {
@@ -95,26 +96,38 @@ absl::Status ParseDims(std::string_view text, std::map<std::string, std::int64_t
 
 absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args) {
   if (!args.dims.empty()) {
-    return BadFlag("--dim", absl::StrCat(args.graph,
-                                         " is a graph with all its sizes; only an ONNX "
+    return BadFlag("--dim", absl::StrCat(args.graph, " is a graph with all its sizes; only an ONNX "
                                          "file has dimensions to bind"));
   }
   if (std::optional<absl::StatusOr<plan::Graph>> model = GraphOfWord(args.graph)) {
     return *std::move(model);
   }
-  if (absl::EndsWith(args.graph, ".json")) return graph::ReadCostedGraph(args.graph);
-  return graph::ReadGraphProto(args.graph);
+  absl::StatusOr<plan::Graph> graph = graph::ReadGraph(args.graph);
+  const bool like_a_preset = args.graph.find_first_of("/.") == std::string::npos;
+  if (!graph.ok() && absl::IsNotFound(graph.status()) && like_a_preset) {
+    return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
+                 absl::StrCat("'", args.graph, "' is neither a file nor a preset",
+                              graph::Suggestion(args.graph, graph::ModelPresetNames())));
+  }
+  return graph;
 }
 
 absl::StatusOr<plan::Machine> LoadMachine(const std::string& name) {
-  const std::string wanted = name.empty() ? kDefaultMachine : name;
-  if (const std::optional<plan::Machine> preset = plan::MachinePreset(wanted)) return *preset;
-  if (wanted == "this") return MeasureThisMachine();
-  std::vector<std::string_view> known = plan::MachinePresetNames();
-  known.push_back("this");
-  return Error(
-      absl::StatusCode::kNotFound, Reason::kNotFound,
-      absl::StrCat("--machine: '", wanted, "' is no preset", graph::Suggestion(wanted, known)));
+  if (name == "this") return MeasureThisMachine();
+  const absl::StatusOr<plan::Machine> machine =
+      graph::LoadMachine(name.empty() ? kDefaultMachine : name);
+  if (!machine.ok()) return Annotate(machine.status(), "--machine");
+  return machine;
+}
+
+absl::Status GiveDurations(const std::string& profile, plan::Graph& graph) {
+  if (profile.empty()) return absl::OkStatus();
+  const absl::StatusOr<graph::Profile> read = graph::ReadProfile(profile);
+  if (!read.ok()) return Annotate(read.status(), "--profile");
+  // What it does not name takes the roofline's time, and every report says for how many ops.
+  const absl::StatusOr<graph::ProfileUse> use =
+      graph::ApplyProfile(*read, graph, {.missing_ok = true});
+  return use.ok() ? absl::OkStatus() : Annotate(use.status(), "--profile");
 }
 
 absl::StatusOr<const plan::Planner*> FindPlannerNamed(const std::string& name) {

@@ -28,11 +28,14 @@ Bytes BudgetBytes(const Budget& budget, Bytes unplanned_peak);
 // >= 0, or a name given twice.
 absl::Status ParseDims(std::string_view text, std::map<std::string, std::int64_t>& dims);
 
-// By the ending of the file's name.
+// A preset's word (graph_model.h), or else a file of any form that graph::ReadGraph knows.
 absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args);
 
-// A preset's name, "this" (measured now), or a file.
+// A preset's name, "this" (measured now), or a file. Empty: kDefaultMachine.
 absl::StatusOr<plan::Machine> LoadMachine(const std::string& name);
+
+// The durations of a profile, where one is named, for the ops that it has.
+absl::Status GiveDurations(const std::string& profile, plan::Graph& graph);
 
 // Empty: ours. NOT_FOUND names the known ones.
 absl::StatusOr<const plan::Planner*> FindPlannerNamed(const std::string& name);

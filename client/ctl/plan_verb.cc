@@ -35,6 +35,7 @@ absl::StatusOr<Subject> ReadSubject(const PlanArgs& args) {
   Subject subject;
   HMM_ASSIGN_OR_RETURN(subject.machine, LoadMachine(args.machine));
   HMM_ASSIGN_OR_RETURN(subject.graph, LoadGraph(args.input));
+  HMM_RETURN_IF_ERROR(GiveDurations(args.profile, subject.graph));
   subject.roofline_ops = plan::FillDurations(subject.graph, subject.machine);
   return subject;
 }
