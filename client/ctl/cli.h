@@ -27,6 +27,8 @@ enum class Verb {
   kDrain,
   kReplay,
   kPlan,
+  kPlanExplain,
+  kPlanDiff,
   kPlanCheck,
   kPlanLayout,
   kGraphModel,

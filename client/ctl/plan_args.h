@@ -27,21 +27,22 @@ struct GraphArgs {
 
 struct PlanArgs {
   GraphArgs input;
-  std::optional<Budget> hbm;   // empty: what the machine has
-  std::string machine;         // preset, file or "this"; empty: kDefaultMachine
-  std::string profile;         // empty: durations of the graph, else of the roofline
-  std::string planner;         // empty: ours
-  std::uint64_t steps = 0;     // effort; 0: the planner's or the layout's own bound
-  std::string out;             // plan: where the plan goes; layout: where the offsets go
-  bool compare = false;        // every planner
-  bool sweep = false;          // many budgets
-  std::vector<Budget> points;  // of the sweep; empty: from the floor to the unplanned peak
-  std::string svg;             // of the sweep; empty: none
-  std::string tensor;          // explain: which
-  std::string plan;            // check, diff: a file; explain: instead of planning anew
-  std::string other;           // diff: the second file
-  std::string csv;             // layout
-  Bytes capacity = 0;          // layout
+  std::optional<Budget> hbm;        // empty: what the machine has
+  std::string machine;              // preset, file or "this"; empty: kDefaultMachine
+  std::string profile;              // empty: durations of the graph, else of the roofline
+  std::string planner;              // empty: ours
+  std::uint64_t steps = 0;          // effort; 0: the planner's or the layout's own bound
+  std::string out;                  // plan: where the plan goes; layout: where the offsets go
+  bool compare = false;             // every planner
+  bool sweep = false;               // many budgets
+  std::vector<Budget> points;       // of the sweep; empty: from the floor to the unplanned peak
+  std::optional<double> stall_max;  // of the sweep: find the smallest budget that keeps to it
+  std::string svg;                  // of the sweep; empty: none
+  std::string tensor;               // explain: which
+  std::string plan;                 // check, diff: a file; explain: instead of planning anew
+  std::string other;                // diff: the second file
+  std::string csv;                  // layout
+  Bytes capacity = 0;               // layout
 };
 
 inline constexpr const char* kDefaultMachine = "ascend-supernode";

@@ -29,7 +29,7 @@ void AddInput(CLI::App* app, Command* command) {
       ->type_name("MACHINE");
 }
 
-void AddBudget(CLI::App* app, Command* command) {
+void AddPlanning(CLI::App* app, Command* command) {
   PlanArgs* args = &command->plan;
   app->add_option_function<std::string>(
          "--hbm",
@@ -42,6 +42,10 @@ void AddBudget(CLI::App* app, Command* command) {
          },
          "The budget: a size, or a share of the unplanned peak as in 74% (default: the machine's)")
       ->type_name("SIZE");
+  app->add_option("--profile", args->profile, "Durations of ops: CSV with a header op,microseconds")
+      ->type_name("CSV");
+  app->add_option("--planner", args->planner, "hmm (default) or a baseline; see --compare")
+      ->type_name("NAME");
   app->add_option("--steps", args->steps, "Bound of the planner's effort (default: about a second)")
       ->check(CLI::Range(std::uint64_t{1}, kStepsMax));
 }
@@ -53,6 +57,58 @@ void AddCheck(CLI::App* plan, Command* command) {
       ->required()
       ->type_name("PLAN");
   AddInput(app, command);
+}
+
+void AddExplain(CLI::App* plan, Command* command) {
+  CLI::App* app = AddVerb(plan, "explain", "Why a plan moves a tensor, or leaves it where it is",
+                          Verb::kPlanExplain, command);
+  app->add_option("tensor", command->plan.tensor, "Its name, or an alias")
+      ->required()
+      ->type_name("TENSOR");
+  AddInput(app, command);
+  AddPlanning(app, command);
+  app->add_option("--plan", command->plan.plan, "The plan of this file instead of a new one")
+      ->type_name("PLAN");
+}
+
+void AddDiff(CLI::App* plan, Command* command) {
+  CLI::App* app = AddVerb(plan, "diff", "What differs between two plans of one graph",
+                          Verb::kPlanDiff, command);
+  app->add_option("a", command->plan.plan, "What `plan --out` wrote")->required()->type_name("A");
+  app->add_option("b", command->plan.other, "Another")->required()->type_name("B");
+  AddGraphInput(app, command);
+}
+
+void AddSweep(CLI::App* plan, Command* command) {
+  PlanArgs* args = &command->plan;
+  plan->add_flag("--sweep", args->sweep,
+                 "Stall against budget, from the floor to the unplanned peak");
+  plan->add_option_function<std::vector<std::string>>(
+          "--at",
+          [args](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) {
+              const absl::StatusOr<Budget> budget = ParseBudget(text);
+              if (!budget.ok()) {
+                throw CLI::ValidationError("--at", std::string(budget.status().message()));
+              }
+              args->points.push_back(*budget);
+            }
+          },
+          "Budgets to sweep over, as in 50%,74%,24GiB")
+      ->delimiter(',')
+      ->type_name("SIZE,...");
+  plan->add_option_function<std::string>(
+          "--stall-max",
+          [args](const std::string& text) {
+            const absl::StatusOr<Budget> share = ParseBudget(text);
+            if (!share.ok() || share->micros == 0) {
+              throw CLI::ValidationError("--stall-max", "'" + text + "' is not a share such as 1%");
+            }
+            args->stall_max = static_cast<double>(share->micros) / 1e6;
+          },
+          "Also look for the smallest budget with at most this much of the compute time exposed")
+      ->type_name("PERCENT");
+  plan->add_option("--svg", args->svg, "Also draw the sweep")->type_name("FILE");
 }
 
 void AddLayout(CLI::App* plan, Command* command) {
@@ -107,14 +163,12 @@ void AddPlan(CLI::App* app, Command* command) {
   plan->fallthrough();
   plan->require_subcommand(0, 1);
   AddInput(plan, command);
-  AddBudget(plan, command);
-  plan->add_option("--profile", args->profile,
-                   "Durations of ops: CSV with a header op,microseconds")
-      ->type_name("CSV");
-  plan->add_option("--planner", args->planner, "hmm (default) or a baseline; see --compare")
-      ->type_name("NAME");
+  AddPlanning(plan, command);
   plan->add_flag("--compare", args->compare, "All planners side by side");
   plan->add_option("--out", args->out, "Also write the plan: .pb or .pbtxt")->type_name("FILE");
+  AddSweep(plan, command);
+  AddExplain(plan, command);
+  AddDiff(plan, command);
   AddCheck(plan, command);
   AddLayout(plan, command);
   // Runs after a subcommand's own callback.
@@ -132,6 +186,22 @@ void AddPlan(CLI::App* app, Command* command) {
   });
 }
 
+namespace {
+
+std::string SweepContradiction(const PlanArgs& args) {
+  if (!args.sweep) {
+    if (!args.points.empty()) return "--at goes with --sweep";
+    if (args.stall_max) return "--stall-max goes with --sweep";
+    return args.svg.empty() ? "" : "--svg goes with --sweep";
+  }
+  if (args.hbm) return "--sweep takes many budgets: give them with --at, not --hbm";
+  if (args.compare || !args.planner.empty()) return "--sweep is for our own planner only";
+  if (!args.out.empty()) return "--sweep makes no plan to write with --out";
+  return "";
+}
+
+}  // namespace
+
 std::string PlanContradiction(const Command& command) {
   const PlanArgs& args = command.plan;
   switch (command.verb) {
@@ -139,7 +209,15 @@ std::string PlanContradiction(const Command& command) {
       if (args.input.graph.empty()) return "plan: GRAPH is required";
       if (args.compare && !args.planner.empty()) return "--compare takes every planner, not one";
       if (args.compare && !args.out.empty()) return "--compare makes no plan to write with --out";
+      return SweepContradiction(args);
+    case Verb::kPlanExplain:
+      if (args.input.graph.empty()) return "plan explain: GRAPH is required";
+      if (!args.plan.empty() && (args.hbm || !args.planner.empty() || args.steps > 0)) {
+        return "--plan has its own budget and planner";
+      }
       return "";
+    case Verb::kPlanDiff:
+      return !args.input.dims.empty() && args.input.graph.empty() ? "--dim: needs GRAPH" : "";
     case Verb::kPlanCheck:
       return args.input.graph.empty() ? "plan check: GRAPH is required" : "";
     case Verb::kGraphShow:

@@ -96,7 +96,8 @@ absl::Status ParseDims(std::string_view text, std::map<std::string, std::int64_t
 
 absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args) {
   if (!args.dims.empty()) {
-    return BadFlag("--dim", absl::StrCat(args.graph, " is a graph with all its sizes; only an ONNX "
+    return BadFlag("--dim", absl::StrCat(args.graph,
+                                         " is a graph with all its sizes; only an ONNX "
                                          "file has dimensions to bind"));
   }
   if (std::optional<absl::StatusOr<plan::Graph>> model = GraphOfWord(args.graph)) {

@@ -3,6 +3,7 @@
 // Plans as JSON: figures exact, keys in a fixed order, the contract's keys of a plan first. Ops are
 // indices, with their names beside them.
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "client/ctl/plan_printer.h"
 #include "client/ctl/plan_words.h"
@@ -79,6 +80,74 @@ ordered_json PlanJson(const PlanContext& context, const Plan& plan) {
   return out;
 }
 
+ordered_json GapJson(const plan::Graph& graph, const plan::GapReport& gap) {
+  ordered_json out;
+  out["kind"] = GapKindText(gap.kind);
+  out["after_op"] = OpJson(graph, gap.after_op);
+  out["before_op"] = OpJson(graph, gap.before_op);
+  out["after_op_name"] = OpNameJson(graph, gap.after_op);
+  out["before_op_name"] = OpNameJson(graph, gap.before_op);
+  out["uses_per_step"] = gap.factors.uses_per_step;
+  out["recompute_us"] =
+      gap.factors.recompute_us < 0 ? ordered_json(nullptr) : ordered_json(gap.factors.recompute_us);
+  out["out_us"] = gap.factors.out_us;
+  out["in_us"] = gap.factors.in_us;
+  out["link_share"] = gap.factors.link_share;
+  out["slack_us"] = gap.factors.slack_us;
+  out["exposed_us"] = gap.factors.exposed_us;
+  out["cost_us"] = gap.cost_us;
+  out["over_budget"] = gap.over_budget;
+  out["moved"] = gap.moved;
+  out["stall_us"] = gap.stall_us;
+  return out;
+}
+
+// A move of a plan. `graph` may be nullptr.
+ordered_json MoveJson(const plan::Graph* graph, const plan::Move& move) {
+  const auto op = [](plan::OpIndex index) {
+    return index == plan::kNone ? ordered_json(nullptr) : ordered_json(index);
+  };
+  ordered_json out;
+  out["move"] = plan::MoveKindName(move.kind);
+  out["of"] = MoveOf(graph, move);
+  out["bytes"] = move.bytes;
+  out["from"] = TierKindName(move.from);
+  out["to"] = TierKindName(move.to);
+  out["after_op"] = op(move.after_op);
+  out["before_op"] = op(move.before_op);
+  out["start_us"] = move.start_us;
+  out["end_us"] = move.end_us;
+  out["stall_us"] = move.stall_us;
+  return out;
+}
+
+ordered_json PointJson(const plan::SweepPoint& point) {
+  ordered_json out;
+  out["budget_bytes"] = point.budget;
+  out["planned_for_bytes"] = point.planned_for;
+  out["verdict"] = plan::VerdictName(point.verdict);
+  out["peak_bytes"] = point.peak_bytes;
+  out["step_us"] = point.step_us;
+  out["stall_us"] = point.stall_us;
+  out["stall_share"] = point.stall_share;
+  out["moved_bytes"] = point.moved_bytes;
+  return out;
+}
+
+ordered_json FiguresJson(const std::string& file, const Plan& plan) {
+  ordered_json out;
+  out["file"] = file;
+  out["planner"] = plan.planner;
+  out["verdict"] = plan::VerdictName(plan.verdict);
+  out["budget_bytes"] = plan.budget_bytes;
+  out["peak_bytes"] = plan.peak_bytes;
+  out["moved_bytes"] = plan.moved_bytes;
+  out["high_water_bytes"] = plan.high_water_bytes;
+  out["step_us"] = plan.step_us;
+  out["stall_us"] = plan.stall_us;
+  return out;
+}
+
 class PlanJsonPrinter final : public PlanPrinter {
  public:
   std::string Plan(const PlanContext& context, const plan::Plan& plan) override {
@@ -88,6 +157,75 @@ class PlanJsonPrinter final : public PlanPrinter {
   std::string Compare(const PlanContext& context, const std::vector<plan::Plan>& plans) override {
     ordered_json out = ordered_json::array();
     for (const plan::Plan& plan : plans) out.push_back(PlanJson(context, plan));
+    return Document(out);
+  }
+
+  std::string Sweep(const PlanContext& context, const SweepReport& report) override {
+    ordered_json out;
+    out["floor_bytes"] = report.floor_bytes;
+    out["unplanned_peak_bytes"] = report.unplanned_peak_bytes;
+    out["compute_us"] = report.compute_us;
+    out["points"] = ordered_json::array();
+    for (const plan::SweepPoint& point : report.points) out["points"].push_back(PointJson(point));
+    out["stall_share_max"] =
+        report.smallest ? ordered_json(report.stall_share_max) : ordered_json(nullptr);
+    out["smallest"] = report.smallest ? PointJson(*report.smallest) : ordered_json(nullptr);
+    out["graph"] = context.graph.name;
+    out["machine"] = context.machine.name;
+    out["machine_assumptions"] = context.machine.assumptions;
+    out["unknown_tensors"] = context.graph.unknown.size();
+    return Document(out);
+  }
+
+  std::string Explain(const PlanContext& context, const ExplainReport& report) override {
+    const plan::StorageReport& s = report.storage;
+    const plan::Storage& storage = context.graph.storages[s.storage];
+    ordered_json out;
+    out["tensor"] = storage.name;
+    out["aliases"] = storage.aliases;
+    out["bytes"] = s.bytes;
+    out["kind"] = TensorKindName(storage.kind);
+    out["persistent"] = storage.persistent;
+    out["pinned"] = s.pinned;
+    out["uses_per_step"] = s.uses_per_step;
+    out["recompute_us"] = s.recompute_us < 0 ? ordered_json(nullptr) : ordered_json(s.recompute_us);
+    out["in_us"] = s.in_us;
+    out["why"] = s.why;
+    out["gaps"] = ordered_json::array();
+    for (const plan::GapReport& gap : s.gaps) out["gaps"].push_back(GapJson(context.graph, gap));
+    out["moves"] = ordered_json::array();
+    for (const plan::MoveSlot& slot : s.moves) {
+      ordered_json entry = MoveJson(&context.graph, report.plan.moves[slot.move]);
+      entry["queue_place"] = slot.place;
+      entry["queue_length"] = slot.of;
+      entry["idle_before_us"] = slot.idle_before_us;
+      out["moves"].push_back(std::move(entry));
+    }
+    out["verdict"] = plan::VerdictName(report.plan.verdict);
+    out["budget_bytes"] = report.plan.budget_bytes;
+    out["machine"] = context.machine.name;
+    return Document(out);
+  }
+
+  std::string Diff(const DiffReport& report) override {
+    ordered_json out;
+    out["same"] = report.diff.same();
+    out["a"] = FiguresJson(report.file_a, report.a);
+    out["b"] = FiguresJson(report.file_b, report.b);
+    const auto list = [&report](const std::vector<std::uint32_t>& moves, const plan::Plan& plan) {
+      ordered_json entries = ordered_json::array();
+      for (const std::uint32_t index : moves) {
+        entries.push_back(MoveJson(report.graph, plan.moves[index]));
+      }
+      return entries;
+    };
+    out["only_a"] = list(report.diff.only_a, report.a);
+    out["only_b"] = list(report.diff.only_b, report.b);
+    out["placed_otherwise"] = ordered_json::array();
+    for (const plan::MovePair& pair : report.diff.placed_otherwise) {
+      out["placed_otherwise"].push_back({{"a", MoveJson(report.graph, report.a.moves[pair.a])},
+                                         {"b", MoveJson(report.graph, report.b.moves[pair.b])}});
+    }
     return Document(out);
   }
 

@@ -9,7 +9,10 @@
 #include <vector>
 
 #include "client/ctl/plan_layout_csv.h"
+#include "client/ctl/plan_sweep.h"
 #include "client/ctl/printer.h"
+#include "plan/diff.h"
+#include "plan/explain.h"
 #include "plan/graph.h"
 #include "plan/layout.h"
 #include "plan/machine.h"
@@ -38,12 +41,29 @@ struct LayoutReport {
   const plan::LayoutResult& result;
 };
 
+struct ExplainReport {
+  const plan::Plan& plan;
+  plan::StorageReport storage;
+};
+
+struct DiffReport {
+  std::string file_a;
+  std::string file_b;
+  const plan::Plan& a;
+  const plan::Plan& b;
+  plan::PlanDiff diff;
+  const plan::Graph* graph;  // nullptr: not given; indices instead of names
+};
+
 class PlanPrinter {
  public:
   virtual ~PlanPrinter() = default;
   virtual std::string Plan(const PlanContext& context, const plan::Plan& plan) = 0;
   // Plans of one graph and budget, one a planner.
   virtual std::string Compare(const PlanContext& context, const std::vector<plan::Plan>& plans) = 0;
+  virtual std::string Sweep(const PlanContext& context, const SweepReport& report) = 0;
+  virtual std::string Explain(const PlanContext& context, const ExplainReport& report) = 0;
+  virtual std::string Diff(const DiffReport& report) = 0;
   virtual std::string Check(const PlanContext& context, const CheckReport& report) = 0;
   virtual std::string Layout(const LayoutReport& report) = 0;
 };

@@ -2,6 +2,7 @@
 //
 // `hmmctl plan`: reads what is asked for, plans, prints. No daemon. Exit code 1 for what cannot be:
 // an infeasible budget, a plan that breaks a rule, intervals that do not fit.
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,16 +12,24 @@
 #include "client/ctl/plan_input.h"
 #include "client/ctl/plan_layout_csv.h"
 #include "client/ctl/plan_printer.h"
+#include "client/ctl/plan_sweep.h"
 #include "client/ctl/verbs.h"
 #include "graph/file_error.h"
 #include "graph/plan_proto.h"
+#include "plan/diff.h"
+#include "plan/explain.h"
 #include "plan/planner.h"
 #include "plan/roofline.h"
+#include "plan/sweep.h"
+#include "plan/validate.h"
 
 namespace hmm::ctl {
 namespace {
 
 using plan::Plan;
+
+constexpr std::uint32_t kSweepPoints = 11;
+constexpr std::uint32_t kSmallestTries = 12;
 
 // A graph with its durations, and the machine they are for.
 struct Subject {
@@ -40,21 +49,25 @@ absl::StatusOr<Subject> ReadSubject(const PlanArgs& args) {
   return subject;
 }
 
+absl::StatusOr<Bytes> InBytes(absl::string_view flag, const Budget& budget, const Plan& totals) {
+  const Bytes bytes = BudgetBytes(budget, totals.unplanned_peak_bytes);
+  if (bytes > 0 || totals.unplanned_peak_bytes == 0) return bytes;
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
+               absl::StrCat(flag, ": ", BudgetText(budget), " of the unplanned peak of ",
+                            FormatBytes(totals.unplanned_peak_bytes), " is less than a byte"));
+}
+
 absl::StatusOr<Bytes> BudgetOf(const PlanArgs& args, const Subject& subject) {
   if (!args.hbm) {
     if (subject.machine.hbm_bytes > 0) return subject.machine.hbm_bytes;
-    return Error(
-        absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
-        absl::StrCat("--hbm: machine ", subject.machine.name, " does not say how much HBM ",
-                     "it has; write for example --hbm 24GiB or --hbm 74%"));
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+                 absl::StrCat("--hbm: machine ", subject.machine.name,
+                              " does not say how much HBM it has; write for example --hbm 24GiB ",
+                              "or --hbm 74%"));
   }
   Plan totals;
   plan::FillGraphTotals(subject.graph, totals);
-  const Bytes budget = BudgetBytes(*args.hbm, totals.unplanned_peak_bytes);
-  if (budget > 0 || totals.unplanned_peak_bytes == 0) return budget;
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
-               absl::StrCat("--hbm: ", BudgetText(*args.hbm), " of the unplanned peak of ",
-                            FormatBytes(totals.unplanned_peak_bytes), " is less than a byte"));
+  return InBytes("--hbm", *args.hbm, totals);
 }
 
 absl::StatusOr<Plan> MakeOne(const plan::Planner& planner, const Subject& subject, Bytes budget,
@@ -83,12 +96,63 @@ absl::StatusOr<int> Compare(const Command& command, const Subject& subject, Byte
   return plans.front().verdict == plan::Verdict::kInfeasible ? 1 : 0;
 }
 
+absl::StatusOr<std::vector<Bytes>> SweptBudgets(const PlanArgs& args, const Subject& subject,
+                                                const Plan& totals) {
+  if (args.points.empty()) return plan::SweepBudgets(subject.graph, kSweepPoints);
+  std::vector<Bytes> budgets;
+  for (const Budget& budget : args.points) {
+    const absl::StatusOr<Bytes> bytes = InBytes("--at", budget, totals);
+    if (!bytes.ok()) return bytes.status();
+    budgets.push_back(*bytes);
+  }
+  return budgets;
+}
+
+absl::StatusOr<int> SweepAndPrint(const Command& command, const Subject& subject) {
+  const PlanArgs& args = command.plan;
+  Plan totals;
+  plan::FillGraphTotals(subject.graph, totals);
+  absl::StatusOr<std::vector<Bytes>> budgets = SweptBudgets(args, subject, totals);
+  if (!budgets.ok()) return budgets.status();
+  SweepReport report;
+  report.floor_bytes = totals.floor_bytes;
+  report.unplanned_peak_bytes = totals.unplanned_peak_bytes;
+  // The compute time does not depend on the budget, and all of it fits without a plan.
+  plan::PlanOptions options;
+  options.layout = false;
+  const absl::StatusOr<Plan> whole =
+      plan::MakePlan(subject.graph, subject.machine, totals.unplanned_peak_bytes, options);
+  if (!whole.ok()) return whole.status();
+  report.compute_us = whole->compute_us;
+  options.steps = args.steps;
+  {
+    const Busy busy(absl::StrCat("planning for ", budgets->size(), " budgets"));
+    HMM_ASSIGN_OR_RETURN(report.points,
+                         plan::Sweep(subject.graph, subject.machine, *std::move(budgets), options));
+  }
+  if (args.stall_max) {
+    const Busy busy("looking for the smallest budget");
+    report.stall_share_max = *args.stall_max;
+    HMM_ASSIGN_OR_RETURN(report.smallest,
+                         plan::SmallestBudget(subject.graph, subject.machine, *args.stall_max,
+                                              kSmallestTries, options));
+  }
+  if (!args.svg.empty()) {
+    HMM_RETURN_IF_ERROR(graph::WriteFileBytes(
+        args.svg, SweepSvg(report, absl::StrCat(subject.graph.name, " on ", subject.machine.name),
+                           subject.machine.assumptions)));
+  }
+  HMM_RETURN_IF_ERROR(WriteOut(MakePlanPrinter(command.format)->Sweep(subject.context(), report)));
+  return 0;
+}
+
 absl::StatusOr<int> MakeAndPrint(const Command& command) {
   const PlanArgs& args = command.plan;
   const absl::StatusOr<const plan::Planner*> planner = FindPlannerNamed(args.planner);
   if (!planner.ok()) return planner.status();
   const absl::StatusOr<Subject> subject = ReadSubject(args);
   if (!subject.ok()) return subject.status();
+  if (args.sweep) return SweepAndPrint(command, *subject);
   const absl::StatusOr<Bytes> budget = BudgetOf(args, *subject);
   if (!budget.ok()) return budget.status();
   if (args.compare) return Compare(command, *subject, *budget);
@@ -105,22 +169,90 @@ absl::StatusOr<int> MakeAndPrint(const Command& command) {
   return plan->verdict == plan::Verdict::kInfeasible ? 1 : 0;
 }
 
-absl::StatusOr<int> Check(const Command& command) {
-  const PlanArgs& args = command.plan;
-  const absl::StatusOr<graph::PlanFile> file = graph::ReadPlanProto(args.plan);
+// A plan from a file, sure to be one for the graph.
+absl::StatusOr<Plan> ReadPlanFor(const std::string& path, const Subject& subject,
+                                 const std::string& graph_name) {
+  absl::StatusOr<graph::PlanFile> file = graph::ReadPlanProto(path);
   if (!file.ok()) return file.status();
+  if (const absl::Status same = graph::CheckIdentity(file->graph, subject.graph); !same.ok()) {
+    return Annotate(same, absl::StrCat(path, " and ", graph_name));
+  }
+  return std::move(file->plan);
+}
+
+// What is to be explained: the plan of a file, proved, or a new one.
+absl::StatusOr<Plan> PlanToExplain(const PlanArgs& args, const Subject& subject) {
+  if (args.plan.empty()) {
+    const absl::StatusOr<const plan::Planner*> planner = FindPlannerNamed(args.planner);
+    if (!planner.ok()) return planner.status();
+    const absl::StatusOr<Bytes> budget = BudgetOf(args, subject);
+    if (!budget.ok()) return budget.status();
+    const Busy busy(absl::StrCat("planning ", subject.graph.ops.size(), " ops"));
+    return MakeOne(**planner, subject, *budget, args.steps);
+  }
+  absl::StatusOr<Plan> plan = ReadPlanFor(args.plan, subject, args.input.graph);
+  if (!plan.ok()) return plan;
+  const std::vector<plan::PlanFault> faults = plan::Validate(subject.graph, subject.machine, *plan);
+  if (faults.empty()) return plan;
+  return Error(absl::StatusCode::kFailedPrecondition, Reason::kBadGraph,
+               absl::StrCat(args.plan, ": not safe for ", args.input.graph, ": ", faults[0].text,
+                            "; see `hmmctl plan check`"));
+}
+
+absl::StatusOr<int> ExplainAndPrint(const Command& command) {
+  const PlanArgs& args = command.plan;
   const absl::StatusOr<Subject> subject = ReadSubject(args);
   if (!subject.ok()) return subject.status();
-  if (const absl::Status same = graph::CheckIdentity(file->graph, subject->graph); !same.ok()) {
-    return Annotate(same, absl::StrCat(args.plan, " and ", args.input.graph));
+  const absl::StatusOr<plan::StorageIndex> storage = plan::FindStorage(subject->graph, args.tensor);
+  if (!storage.ok()) return storage.status();
+  const absl::StatusOr<Plan> plan = PlanToExplain(args, *subject);
+  if (!plan.ok()) return plan.status();
+  const ExplainReport report{*plan,
+                             plan::Explain(subject->graph, subject->machine, *plan, *storage)};
+  HMM_RETURN_IF_ERROR(
+      WriteOut(MakePlanPrinter(command.format)->Explain(subject->context(), report)));
+  return plan->verdict == plan::Verdict::kInfeasible ? 1 : 0;
+}
+
+absl::StatusOr<int> DiffAndPrint(const Command& command) {
+  const PlanArgs& args = command.plan;
+  const absl::StatusOr<graph::PlanFile> a = graph::ReadPlanProto(args.plan);
+  if (!a.ok()) return a.status();
+  const absl::StatusOr<graph::PlanFile> b = graph::ReadPlanProto(args.other);
+  if (!b.ok()) return b.status();
+  if (a->graph.fingerprint != b->graph.fingerprint) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kBadGraph,
+                 absl::StrCat(args.plan, " is for graph ", graph::Shown(a->graph.name), ", ",
+                              args.other, " for ", graph::Shown(b->graph.name),
+                              ", which is another: there is nothing to compare"));
   }
-  std::vector<plan::PlanFault> faults =
-      plan::Validate(subject->graph, subject->machine, file->plan);
-  const bool good = faults.empty();
-  HMM_RETURN_IF_ERROR(WriteOut(MakePlanPrinter(command.format)
-                                   ->Check(subject->context(), {args.plan, args.input.graph,
-                                                                file->plan, std::move(faults)})));
-  return good ? 0 : 1;
+  std::optional<plan::Graph> graph;
+  if (!args.input.graph.empty()) {
+    HMM_ASSIGN_OR_RETURN(graph, LoadGraph(args.input));
+    if (const absl::Status same = graph::CheckIdentity(a->graph, *graph); !same.ok()) {
+      return Annotate(same, absl::StrCat(args.plan, " and ", args.input.graph));
+    }
+  }
+  const DiffReport report{args.plan,
+                          args.other,
+                          a->plan,
+                          b->plan,
+                          plan::DiffPlans(a->plan, b->plan),
+                          graph ? &*graph : nullptr};
+  HMM_RETURN_IF_ERROR(WriteOut(MakePlanPrinter(command.format)->Diff(report)));
+  return 0;
+}
+
+absl::StatusOr<int> Check(const Command& command) {
+  const PlanArgs& args = command.plan;
+  const absl::StatusOr<Subject> subject = ReadSubject(args);
+  if (!subject.ok()) return subject.status();
+  const absl::StatusOr<Plan> plan = ReadPlanFor(args.plan, *subject, args.input.graph);
+  if (!plan.ok()) return plan.status();
+  const CheckReport report{args.plan, args.input.graph, *plan,
+                           plan::Validate(subject->graph, subject->machine, *plan)};
+  HMM_RETURN_IF_ERROR(WriteOut(MakePlanPrinter(command.format)->Check(subject->context(), report)));
+  return report.faults.empty() ? 0 : 1;
 }
 
 absl::StatusOr<int> Layout(const Command& command) {
@@ -154,6 +286,10 @@ absl::StatusOr<int> RunPlan(const Command& command) {
   switch (command.verb) {
     case Verb::kPlan:
       return MakeAndPrint(command);
+    case Verb::kPlanExplain:
+      return ExplainAndPrint(command);
+    case Verb::kPlanDiff:
+      return DiffAndPrint(command);
     case Verb::kPlanCheck:
       return Check(command);
     case Verb::kPlanLayout:

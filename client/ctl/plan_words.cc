@@ -117,6 +117,35 @@ std::string UnknownText(const plan::Graph& graph) {
   return out;
 }
 
+std::string MoveOf(const plan::Graph* graph, const plan::Move& move) {
+  if (move.storage == plan::kNone) {
+    if (graph == nullptr || move.group >= graph->groups.size()) {
+      return absl::StrCat("group ", move.group);
+    }
+    return graph->groups[move.group].name;
+  }
+  if (graph == nullptr || move.storage >= graph->storages.size()) {
+    return absl::StrCat("storage ", move.storage);
+  }
+  return graph->storages[move.storage].name;
+}
+
+std::string GapKindText(plan::GapKind kind) {
+  switch (kind) {
+    case plan::GapKind::kInner:
+      return "inner";
+    case plan::GapKind::kHead:
+      return "head";
+    case plan::GapKind::kTail:
+      return "tail";
+    case plan::GapKind::kWrap:
+      return "wrap";
+    case plan::GapKind::kAll:
+      return "all";
+  }
+  return "";
+}
+
 bool ReadsKvCache(const plan::Graph& graph) {
   return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const plan::Op& op) {
     return std::any_of(op.reads.begin(), op.reads.end(), [&](plan::StorageIndex s) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "plan/graph.h"
+#include "plan/lifetimes.h"
 #include "plan/plan.h"
 
 namespace hmm::ctl {
@@ -27,6 +28,11 @@ std::string VerdictText(const plan::Graph& graph, const plan::Plan& plan);
 std::string CeilingsText(const plan::Graph& graph, const plan::Plan& plan);
 // "80 tensors of unknown size are counted nowhere: a, b ..."; empty if there are none.
 std::string UnknownText(const plan::Graph& graph);
+
+// Of what a move is: the name of its storage or group; their indices where there is no graph.
+std::string MoveOf(const plan::Graph* graph, const plan::Move& move);
+// "inner", "head", "tail", "wrap", "all".
+std::string GapKindText(plan::GapKind kind);
 
 // Whether the step reads a KV cache that was there before it.
 bool ReadsKvCache(const plan::Graph& graph);

@@ -207,6 +207,8 @@ absl::StatusOr<int> Run(const Command& command) {
     case Verb::kReplay:
       return RunReplay(command);
     case Verb::kPlan:
+    case Verb::kPlanExplain:
+    case Verb::kPlanDiff:
     case Verb::kPlanCheck:
     case Verb::kPlanLayout:
       return RunPlan(command);
