@@ -17,6 +17,11 @@ CLI::App* AddVerb(CLI::App* parent, const std::string& name, const std::string& 
   return app;
 }
 
+// The parser takes "-3" for a very large number.
+std::string NotNegative(const std::string& text) {
+  return text.rfind("-", 0) == 0 ? "'" + text + "' is not a whole number from 0 on" : "";
+}
+
 void AddModel(CLI::App* graph, const std::string& name, const std::string& text, bool moe,
               Command* command) {
   ModelArgs* args = &command->model;
@@ -27,7 +32,7 @@ void AddModel(CLI::App* graph, const std::string& name, const std::string& text,
   });
   const auto add = [app](const std::string& flag, std::optional<std::uint64_t>& value,
                          const std::string& what) {
-    app->add_option(flag, value, what)->check(CLI::NonNegativeNumber)->type_name("N");
+    app->add_option(flag, value, what)->check(NotNegative)->type_name("N");
   };
   app->add_option(
       "--preset", args->preset,

@@ -41,7 +41,7 @@ absl::Status SetStep(const ModelArgs& args, graph::StepShape& step) {
 
 absl::Status SetOfWord(absl::string_view part, bool first, ModelArgs& args) {
   const std::size_t equals = part.find('=');
-  if (equals == part.npos && first) {
+  if (equals == part.npos && first && !part.empty()) {
     args.phase = std::string(part);
     return absl::OkStatus();
   }

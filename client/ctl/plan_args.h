@@ -23,6 +23,8 @@ struct Budget {
 struct GraphArgs {
   std::string graph;                         // a file, or a preset's word
   std::map<std::string, std::int64_t> dims;  // symbolic dimensions of an ONNX file
+  bool plain = false;                        // ONNX: published planners' accounting
+  bool without_data = false;  // ONNX: sizes by shapes where the weights' own file is missing
 };
 
 struct PlanArgs {

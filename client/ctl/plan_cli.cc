@@ -154,6 +154,10 @@ void AddGraphInput(CLI::App* app, Command* command) {
          "Values of an ONNX file's symbolic dimensions, as in batch=1,past=1024")
       ->type_name("NAME=N,...")
       ->take_all();
+  app->add_flag("--plain", args->input.plain,
+                "ONNX: activations only, no aliases: the accounting of published figures");
+  app->add_flag("--without-data", args->input.without_data,
+                "ONNX: take sizes from shapes where the file with the weights is missing");
 }
 
 void AddPlan(CLI::App* app, Command* command) {

@@ -16,6 +16,7 @@
 #include "client/ctl/plan_this_machine.h"
 #include "graph/file_error.h"
 #include "graph/machine_file.h"
+#include "graph/onnx_import.h"
 #include "graph/profile.h"
 #include "graph/read_graph.h"
 
@@ -95,10 +96,19 @@ absl::Status ParseDims(std::string_view text, std::map<std::string, std::int64_t
 }
 
 absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args) {
-  if (!args.dims.empty()) {
-    return BadFlag("--dim", absl::StrCat(args.graph,
-                                         " is a graph with all its sizes; only an ONNX "
-                                         "file has dimensions to bind"));
+  if (absl::EndsWith(args.graph, ".onnx")) {
+    graph::OnnxOptions options;
+    options.dims = args.dims;
+    options.plain = args.plain;
+    options.external_data_required = !args.without_data;
+    return graph::ImportOnnx(args.graph, options);
+  }
+  for (const auto& [flag, given] :
+       {std::pair("--dim", !args.dims.empty()), std::pair("--plain", args.plain),
+        std::pair("--without-data", args.without_data)}) {
+    if (!given) continue;
+    return BadFlag(flag, absl::StrCat(args.graph, " is not an ONNX file (.onnx); the other forms ",
+                                      "of graphs come with all their sizes"));
   }
   if (std::optional<absl::StatusOr<plan::Graph>> model = GraphOfWord(args.graph)) {
     return *std::move(model);

@@ -28,7 +28,8 @@ Bytes BudgetBytes(const Budget& budget, Bytes unplanned_peak);
 // >= 0, or a name given twice.
 absl::Status ParseDims(std::string_view text, std::map<std::string, std::int64_t>& dims);
 
-// A preset's word (graph_model.h), or else a file of any form that graph::ReadGraph knows.
+// An ONNX file (.onnx), a preset's word (graph_model.h), or else a file of any form that
+// graph::ReadGraph knows.
 absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args);
 
 // A preset's name, "this" (measured now), or a file. Empty: kDefaultMachine.

@@ -30,6 +30,8 @@ using plan::Plan;
 
 constexpr std::uint32_t kSweepPoints = 11;
 constexpr std::uint32_t kSmallestTries = 12;
+constexpr std::size_t kFitOpsMax = 20'000;
+constexpr std::uint32_t kFitTries = 4;  // plans for less, until the addresses fit too
 
 // A graph with its durations, and the machine they are for.
 struct Subject {
@@ -77,6 +79,11 @@ absl::StatusOr<Plan> MakeOne(const plan::Planner& planner, const Subject& subjec
   }
   plan::PlanOptions options;
   options.steps = steps;
+  // What fits without a plan needs no addresses of ours; large graphs take long enough once.
+  Plan totals;
+  plan::FillGraphTotals(subject.graph, totals);
+  const bool worth = budget < totals.unplanned_peak_bytes && subject.graph.ops.size() <= kFitOpsMax;
+  options.fit_tries = worth ? kFitTries : 0;
   return plan::MakePlan(subject.graph, subject.machine, budget, options);
 }
 

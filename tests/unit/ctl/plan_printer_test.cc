@@ -8,6 +8,7 @@
 
 #include "client/ctl/graph_summary.h"
 #include "client/ctl/plan_words.h"
+#include "plan/baselines.h"
 #include "plan/planner.h"
 #include "support/catch.h"
 
