@@ -5,13 +5,14 @@
 // column or byte and field. Thread-compatible.
 #pragma once
 
+#include <google/protobuf/message.h>
+
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/units.h"
-#include "google/protobuf/message.h"
 
 namespace hmm::graph {
 

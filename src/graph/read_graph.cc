@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/read_graph.h"
 
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "graph/file_error.h"
 #include "graph/graph_proto.h"
@@ -10,12 +13,17 @@
 namespace hmm::graph {
 namespace {
 
-enum class Form { kText, kBinary, kCosted, kPlan, kNone };
+enum class Form { kText, kBinary, kCosted, kOnnx, kPlan, kNone };
 
-// JSON and what our own writers made say what they are, whatever their name. Else the name decides.
+constexpr std::string_view kOnnxEnding = ".onnx";
+
+// JSON and what our own writers made say what they are, whatever their name; so do most ONNX
+// models, whose first field is a small number (ir_version) where ours have a string. Else the name
+// decides.
 Form FormOf(std::string_view bytes, const std::string& name) {
   if (BeginsAs(bytes, kGraphFormat)) return Form::kBinary;
   if (BeginsAs(bytes, kPlanFormat)) return Form::kPlan;
+  if (name.ends_with(kOnnxEnding) || bytes.starts_with('\x08')) return Form::kOnnx;
   const std::size_t first = bytes.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && bytes[first] == '{') return Form::kCosted;
   if (name.ends_with(".json")) return Form::kCosted;
@@ -24,11 +32,25 @@ Form FormOf(std::string_view bytes, const std::string& name) {
   return *form == MessageForm::kText ? Form::kText : Form::kBinary;
 }
 
+absl::Status CheckNoDims(const std::string& name, const ReadOptions& options) {
+  if (options.onnx.dims.empty()) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+               absl::StrCat("dims: ", name, " is no ONNX model and has no dimension ",
+                            Shown(options.onnx.dims.begin()->first)));
+}
+
 }  // namespace
 
 absl::StatusOr<plan::Graph> ReadGraphBytes(std::string_view bytes, const std::string& name,
                                            const ReadOptions& options) {
-  switch (FormOf(bytes, name)) {
+  const Form form = FormOf(bytes, name);
+  if (form != Form::kOnnx && form != Form::kNone) {
+    HMM_RETURN_IF_ERROR(CheckNoDims(name, options));
+  }
+  switch (form) {
+    case Form::kOnnx:
+      return ImportOnnxBytes(bytes, name, std::filesystem::path(name).parent_path().string(),
+                             options.onnx);
     case Form::kText:
       return ParseGraphText(bytes, name);
     case Form::kBinary:
@@ -43,10 +65,11 @@ absl::StatusOr<plan::Graph> ReadGraphBytes(std::string_view bytes, const std::st
   return BadGraph(name,
                   "is no graph that can be told by its content; name it .pbtxt, .txtpb or "
                   ".textproto (hmm.v1.Graph, text), .pb or .binpb (hmm.v1.Graph, binary) or "
-                  ".json (costed graph)");
+                  ".json (costed graph) or .onnx");
 }
 
 absl::StatusOr<plan::Graph> ReadGraph(const std::string& path, const ReadOptions& options) {
+  if (path.ends_with(kOnnxEnding)) return ImportOnnx(path, options.onnx);
   HMM_ASSIGN_OR_RETURN(const std::string bytes, ReadFileBytes(path, kBinaryBytesMax));
   return ReadGraphBytes(bytes, path, options);
 }

@@ -2,6 +2,7 @@
 #include "graph/read_graph.h"
 
 #include "base/status.h"
+#include "graph/file_error.h"
 #include "graph/generate.h"
 #include "graph/graph_proto.h"
 #include "graph/plan_proto.h"
@@ -41,6 +42,28 @@ TEST_CASE("every form is told from the others") {
   CHECK(ReadGraph(costed).value().ops.size() == 27);
   CHECK(ReadGraph(costed).value().storages.size() == 27);
   CHECK(ReadGraph(costed, {.costed = {.pin_parameters = true}}).value().storages.size() == 28);
+}
+
+TEST_CASE("ONNX models: by name, by content, and their dimensions") {
+  const hmm::testing::TempDir dir;
+  const std::string path = HMM_TEST_DATA "/graphs/onnx/light_resnet50.onnx";
+  const auto graph = ReadGraph(path);
+  if (!graph.ok()) FAIL(graph.status());
+  CHECK(graph->ops.size() > 100);
+  const std::string bytes = ReadFileBytes(path, kMiB).value();
+  for (const char* name : {"m.onnx", "m", "m.pb"}) {
+    dir.Write(name, bytes);
+    const auto same = ReadGraph(dir.File(name));
+    if (!same.ok()) FAIL(same.status());
+    CHECK(Same(*graph, *same));
+    CHECK(Same(*graph, ReadGraphBytes(bytes, name).value()));
+  }
+  ReadOptions options;
+  options.onnx.dims["batch"] = 1;
+  const auto none = ReadGraphBytes("", "g.pbtxt", options);
+  CHECK(ReasonOf(none.status()) == Reason::kBadArgument);
+  CHECK_THAT(std::string(none.status().message()),
+             Contains("g.pbtxt is no ONNX model and has no dimension \"batch\""));
 }
 
 TEST_CASE("what is no graph is refused by what it is") {
