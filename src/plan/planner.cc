@@ -18,10 +18,12 @@
 namespace hmm::plan {
 namespace {
 
-constexpr std::uint64_t kStepsBase = 3'000'000;  // about a second
-constexpr std::uint64_t kStepsPerOp = 12;        // large graphs get their handful of tries
-constexpr std::size_t kBaselinesMax = 200'000;   // ops up to which baselines are considered too
-constexpr std::uint32_t kOrdersMax = 24;         // other orders of ops that are looked at
+constexpr std::uint64_t kStepsBase = 3'000'000;   // about a second
+constexpr std::uint64_t kStepsLarge = 1'500'000;  // instead, where a step misses the caches
+constexpr std::size_t kLargeOps = 50'000;
+constexpr std::uint64_t kStepsPerOp = 12;       // large graphs get their handful of tries
+constexpr std::size_t kBaselinesMax = 200'000;  // ops up to which baselines are considered too
+constexpr std::uint32_t kOrdersMax = 24;        // other orders of ops that are looked at
 
 class Planning {
  public:
@@ -30,7 +32,9 @@ class Planning {
         machine_(machine),
         budget_(budget),
         options_(options),
-        steps_(options.steps > 0 ? options.steps : kStepsBase + kStepsPerOp * graph.ops.size()) {}
+        steps_(options.steps > 0 ? options.steps
+                                 : (graph.ops.size() < kLargeOps ? kStepsBase : kStepsLarge) +
+                                       kStepsPerOp * graph.ops.size()) {}
 
   // nullopt: nothing fits.
   std::optional<Plan> Run() {
