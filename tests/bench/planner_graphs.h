@@ -14,6 +14,7 @@ namespace hmm::bench {
 struct BenchGraph {
   std::string name;
   plan::Graph graph;
+  bool real = true;  // of a model; else made up
 };
 
 // Durations are given, or follow from the machine's roofline.
