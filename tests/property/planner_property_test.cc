@@ -25,6 +25,7 @@ namespace {
 using hmm::testing::GenCase;
 using hmm::testing::GenOptions;
 using hmm::testing::GraphGenerator;
+using hmm::testing::kOneIn;
 
 constexpr std::uint64_t kSteps = 3000;  // of search a plan, where many are made
 
@@ -55,7 +56,7 @@ GenCase PlannedCase(GraphGenerator& gen, const GenOptions& options, Plan& plan) 
 TEST_CASE("random graphs: every plan is proved safe") {
   std::uint64_t planned = 0, fits = 0, infeasible = 0, streams = 0, groups = 0, flash = 0,
                 remade = 0;
-  for (std::uint64_t seed = 1; seed <= 20'000; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 20'000 / kOneIn; ++seed) {
     GraphGenerator gen(seed);
     const GenCase c = gen.Next();
     const Plan plan = PlanOf(c);
@@ -79,20 +80,20 @@ TEST_CASE("random graphs: every plan is proved safe") {
     remade += plan.recompute_us > 0 ? 1U : 0U;
   }
   // The generator does not shy away from what is hard.
-  CHECK(planned > 10'000);
-  CHECK(fits > 500);
-  CHECK(infeasible > 100);
-  CHECK(streams > 500);
-  CHECK(groups > 100);
-  CHECK(flash > 30);
-  CHECK(remade > 50);
+  CHECK(planned > 10'000 / kOneIn);
+  CHECK(fits > 500 / kOneIn);
+  CHECK(infeasible > 100 / kOneIn);
+  CHECK(streams > 500 / kOneIn);
+  CHECK(groups > 100 / kOneIn);
+  CHECK(flash > 30 / kOneIn);
+  CHECK(remade > 50 / kOneIn);
 }
 
 TEST_CASE("any durations: the peak stays in the budget and nothing is used early") {
   GraphGenerator gen(7);
   std::mt19937_64 rng(7);
   const auto unit = [&rng] { return static_cast<double>(rng() >> 11) * 0x1p-53; };
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 200 / kOneIn; ++i) {
     Plan plan;
     const GenCase c = PlannedCase(gen, {}, plan);
     std::vector<double> us(plan.sequence.size());
@@ -113,7 +114,7 @@ TEST_CASE("any durations: the peak stays in the budget and nothing is used early
 
 TEST_CASE("the simulation agrees with the plan's prediction") {
   GraphGenerator gen(11);
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 500 / kOneIn; ++i) {
     Plan plan;
     const GenCase c = PlannedCase(gen, {}, plan);
     const Simulation run =
@@ -126,7 +127,7 @@ TEST_CASE("the simulation agrees with the plan's prediction") {
 
 TEST_CASE("names do not matter") {
   GraphGenerator gen(31);
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 500 / kOneIn; ++i) {
     Plan plan;
     GenCase c = PlannedCase(gen, {}, plan);
     for (std::size_t s = 0; s < c.graph.storages.size(); ++s) {
@@ -151,7 +152,7 @@ TEST_CASE("names do not matter") {
 TEST_CASE("the order in which storages are listed does not matter") {
   GraphGenerator gen(37);
   std::mt19937_64 rng(37);
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 500 / kOneIn; ++i) {
     Plan plan;
     GenCase c = PlannedCase(gen, {}, plan);
     c.graph = hmm::testing::PermuteStorages(c.graph, rng);
@@ -216,7 +217,7 @@ TEST_CASE("small graphs: close to an exhaustive search, never worse than a basel
   options.groups = options.flash = false;
   double ours = 0, optimum = 0, over = 0;
   int compared = 0;
-  for (std::uint64_t seed = 1; seed <= 100'000 && compared < 400; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 100'000 && compared < 400 / kOneIn; ++seed) {
     GraphGenerator gen(seed * 7919);
     GenCase c = gen.Next(options);
     for (Link& link : c.machine.links) link.duplex_factor = 1;
@@ -240,7 +241,7 @@ TEST_CASE("small graphs: close to an exhaustive search, never worse than a basel
       CHECK(plan.stall_us <= other->stall_us + 1e-6 * (1 + other->stall_us));
     }
   }
-  REQUIRE(compared == 400);
+  REQUIRE(compared == 400 / kOneIn);
   INFO("exposed " << ours << " us, optimum " << optimum << " us");
   CHECK(ours <= 1.05 * optimum);
   CHECK(over / compared <= 0.01);
@@ -265,7 +266,7 @@ TEST_CASE("a large graph is planned and proved") {
 
 TEST_CASE("random graphs: never worse than a baseline") {
   GraphGenerator gen(41);
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 1000 / kOneIn; ++i) {
     Plan plan;
     const GenCase c = PlannedCase(gen, {}, plan);
     for (const Planner& planner : Planners()) {

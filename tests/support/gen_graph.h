@@ -12,6 +12,13 @@
 
 namespace hmm::testing {
 
+// Sanitizers, many times slower, look at one case in so many: the code is the same.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int kOneIn = 10;
+#else
+inline constexpr int kOneIn = 1;
+#endif
+
 struct GenOptions {
   std::uint32_t ops_min = 2;
   std::uint32_t ops_max = 24;
