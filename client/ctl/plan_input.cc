@@ -16,7 +16,6 @@
 #include "client/ctl/plan_this_machine.h"
 #include "graph/file_error.h"
 #include "graph/machine_file.h"
-#include "graph/onnx_import.h"
 #include "graph/profile.h"
 #include "graph/read_graph.h"
 
@@ -96,24 +95,23 @@ absl::Status ParseDims(std::string_view text, std::map<std::string, std::int64_t
 }
 
 absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args) {
-  if (absl::EndsWith(args.graph, ".onnx")) {
-    graph::OnnxOptions options;
-    options.dims = args.dims;
-    options.plain = args.plain;
-    options.external_data_required = !args.without_data;
-    return graph::ImportOnnx(args.graph, options);
-  }
+  const bool onnx = absl::EndsWith(args.graph, ".onnx");
   for (const auto& [flag, given] :
-       {std::pair("--dim", !args.dims.empty()), std::pair("--plain", args.plain),
-        std::pair("--without-data", args.without_data)}) {
-    if (!given) continue;
-    return BadFlag(flag, absl::StrCat(args.graph, " is not an ONNX file (.onnx); the other forms ",
-                                      "of graphs come with all their sizes"));
+       {std::pair("--plain", args.plain), std::pair("--without-data", args.without_data)}) {
+    if (!given || onnx) continue;
+    return BadFlag(flag, absl::StrCat(args.graph, " is not an ONNX file (.onnx)"));
   }
   if (std::optional<absl::StatusOr<plan::Graph>> model = GraphOfWord(args.graph)) {
-    return *std::move(model);
+    if (args.dims.empty()) return *std::move(model);
+    return BadFlag("--dim",
+                   absl::StrCat(args.graph, " has no dimensions to bind; write for example ",
+                                "llama-8b:prefill,tokens=4096,batch=2"));
   }
-  absl::StatusOr<plan::Graph> graph = graph::ReadGraph(args.graph);
+  graph::ReadOptions options;
+  options.onnx.dims = args.dims;
+  options.onnx.plain = args.plain;
+  options.onnx.external_data_required = !args.without_data;
+  absl::StatusOr<plan::Graph> graph = graph::ReadGraph(args.graph, options);
   const bool like_a_preset = args.graph.find_first_of("/.") == std::string::npos;
   if (!graph.ok() && absl::IsNotFound(graph.status()) && like_a_preset) {
     return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
