@@ -28,6 +28,14 @@ std::string_view PriorityName(Priority priority) {
   return "unknown";
 }
 
+namespace {
+
+bool IsFile(const tier::Tier& from, const tier::Tier& to) {
+  return !from.mappable() || !to.mappable();
+}
+
+}  // namespace
+
 Mover::Mover(Copier& copier, Executor& executor, MoverOptions options)
     : copier_(copier), executor_(executor), options_(options) {
   HMM_CHECK(options_.running_max > 0);
@@ -38,6 +46,7 @@ Mover::~Mover() = default;
 absl::StatusOr<MoveId> Mover::Submit(const CopyJob& job, Priority priority, CopyDone done) {
   HMM_CHECK(job.from != nullptr && job.to != nullptr);
   Link& link = links_[{job.from, job.to}];
+  link.file = IsFile(*job.from, *job.to);
   if (!HasRoom(link)) {
     return WithRetry(
         Error(absl::StatusCode::kUnavailable, Reason::kQueueFull,
@@ -80,12 +89,18 @@ bool Mover::Cancel(MoveId id) {
 
 bool Mover::HasRoom(const tier::Tier& from, const tier::Tier& to) const {
   const auto it = links_.find({&from, &to});
-  return it == links_.end() ? HasRoom(Link{}) : HasRoom(it->second);
+  return it == links_.end() || HasRoom(it->second);  // an idle link starts it at once
+}
+
+bool Mover::MayStart(const Link& link) const {
+  if (link.stats.running < options_.running_max) return true;
+  return link.file && link.stats.running < options_.file_running_max &&
+         link.running_bytes < options_.file_running_bytes;
 }
 
 bool Mover::HasRoom(const Link& link) const {
   // A move that starts at once takes no place in the queue.
-  return link.stats.running < options_.running_max || link.queue.size() < options_.queued_max;
+  return MayStart(link) || link.queue.size() < options_.queued_max;
 }
 
 bool Mover::idle() const { return running_ == 0 && queued_.empty(); }
@@ -97,13 +112,14 @@ const LinkStats& Mover::stats(LinkKey link) const {
 }
 
 void Mover::StartWhatMay(Link& link) {
-  while (link.stats.running < options_.running_max && !link.queue.empty()) {
+  while (MayStart(link) && !link.queue.empty()) {
     auto node = link.queue.extract(link.queue.begin());
     queued_.erase(node.key().second);
     link.stats.queued = link.queue.size();
     ++link.stats.running;
     ++running_;
     const CopyJob& job = node.mapped().job;
+    link.running_bytes += job.bytes;
     copier_.Submit(job, [this, &link, bytes = job.bytes,
                          done = std::move(node.mapped().done)](CopyResult result) mutable {
       OnCopied(link, bytes, std::move(done), std::move(result));
@@ -115,6 +131,7 @@ void Mover::OnCopied(Link& link, Bytes bytes, CopyDone done, CopyResult result) 
   HMM_CHECK(link.stats.running > 0);
   --link.stats.running;
   --running_;
+  link.running_bytes -= bytes;
   link.stats.busy += result.elapsed;
   if (result.status.ok()) {
     ++link.stats.moves;

@@ -40,6 +40,11 @@ using MoveId = std::uint64_t;  // never 0, never reused
 struct MoverOptions {
   std::size_t queued_max = 4096;  // per link; past it UNAVAILABLE/QUEUE_FULL with a retry delay
   std::size_t running_max = 4;    // per link, handed to the copier at once; > 0
+  // Of a link from or to a file, whose copier has a deeper queue: more than running_max while they
+  // are small, so that the drive is busy and a move that is waited for still starts soon. 0:
+  // running_max.
+  std::size_t file_running_max = 0;
+  Bytes file_running_bytes = 0;  // no further one starts while so many bytes or more run
   std::chrono::milliseconds retry_delay{10};  // told to whoever is refused
 };
 
@@ -92,12 +97,15 @@ class Mover {
   struct Link {
     std::map<Place, Queued> queue;
     LinkStats stats;
+    Bytes running_bytes = 0;
+    bool file = false;  // one end is a file
   };
   struct Where {
     Link* link;  // std::map keeps its address
     Priority priority;
   };
 
+  bool MayStart(const Link& link) const;
   bool HasRoom(const Link& link) const;
   void StartWhatMay(Link& link);
   void OnCopied(Link& link, Bytes bytes, CopyDone done, CopyResult result);

@@ -3,110 +3,28 @@
 // Submit (the executor's thread) looks up addresses and descriptors, a pool thread copies, the
 // executor gets the completion. A job touches nothing but its two extents and one bounce buffer.
 //
-// With a file the copy goes in pieces of at most io_unit. Of each piece:
-//
-//   memory  |.........piece.........|pad|      padded to the file's unit, because O_DIRECT wants
-//   whole file    |.........piece.........|pad|      units at aligned addresses
-//
-// straight where the memory is aligned and its extent covers the padding, by a bounce buffer
-// otherwise. The checksum is over the pieces, never over the padding.
+// With a file the copy goes in pieces of at most io_unit, straight or by the bounce buffer
+// (copy/file_end.h). The checksum is over the pieces, never over the padding.
 #include "copy/worker_copier.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
-#include <new>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "copy/file_end.h"
 #include "copy/memory_copy.h"
 
 namespace hmm::copy {
 namespace {
-
-constexpr Bytes kPage = 4096;  // no file system asks O_DIRECT for more
-
-struct AlignedDelete {
-  void operator()(std::byte* buffer) const { ::operator delete (buffer, std::align_val_t{kPage}); }
-};
-using Buffer = std::unique_ptr<std::byte, AlignedDelete>;
-
-// Bounce buffers that are kept; never more than jobs that run at once. Any thread.
-class BufferPool {
- public:
-  explicit BufferPool(Bytes bytes) : bytes_(bytes) {}
-
-  // nullptr when the machine has no memory.
-  Buffer Take() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!buffers_.empty()) {
-        Buffer buffer = std::move(buffers_.back());
-        buffers_.pop_back();
-        return buffer;
-      }
-    }
-    return Buffer(
-        static_cast<std::byte*>(::operator new (bytes_, std::align_val_t{kPage}, std::nothrow)));
-  }
-
-  void GiveBack(Buffer buffer) {
-    if (buffer == nullptr) return;
-    const std::lock_guard lock(mutex_);
-    buffers_.push_back(std::move(buffer));
-  }
-
- private:
-  const Bytes bytes_;
-  std::mutex mutex_;
-  std::vector<Buffer> buffers_;
-};
-
-// One end of a copy, as a pool thread may use it.
-struct End {
-  std::string tier;              // its name, for messages
-  std::byte* address = nullptr;  // memory; else a file
-  int fd = -1;
-  Bytes offset = 0;  // in the file
-  Bytes length = 0;
-  Bytes unit = 1;  // of offsets and lengths, where the file is open for direct I/O
-
-  bool file() const { return address == nullptr; }
-};
-
-End EndOf(const tier::Tier& tier, const tier::Extent& extent) {
-  End end{.tier = tier.name(), .offset = extent.offset, .length = extent.length};
-  if (tier.mappable()) {
-    end.address = tier.Address(extent);
-    HMM_CHECK(end.address != nullptr);
-    return end;
-  }
-  end.fd = tier.fd();
-  const int flags = ::fcntl(end.fd, F_GETFL);
-  if (flags >= 0 && (flags & O_DIRECT) != 0) {
-    // The tier hands out multiples of what its file system asks for. The largest power of two that
-    // divides offset and length is at least that, and padding to it stays inside the extent.
-    end.unit = std::min(kPage, Bytes{1} << std::countr_zero(extent.offset | extent.length));
-  }
-  return end;
-}
-
-absl::Status ReadError(const End& from, Bytes at, const std::string& what) {
-  return Error(absl::StatusCode::kDataLoss, Reason::kIo,
-               absl::StrCat("reading tier ", from.tier, " at offset ", at, ": ", what));
-}
 
 // Reads `padded` bytes at `at` of the extent, of which the first `needed` must exist: a file may
 // end inside the last unit. REQUIRES: `to` and `at` aligned to from.unit.
@@ -140,18 +58,11 @@ absl::Status WritePiece(const End& to, Bytes at, const std::byte* from, Bytes by
     const int error = n < 0 ? errno : EIO;
     const Bytes whole = n < 0 ? 0 : RoundDown(static_cast<Bytes>(n), to.unit);
     if (whole == 0) {
-      return PosixError(absl::StrCat("writing tier ", to.tier, " at offset ", offset), error);
+      return WriteError(to, offset, error);
     }
     done += whole;
   }
   return absl::OkStatus();
-}
-
-absl::Status Mismatch(const End& from, std::uint64_t expected, std::uint64_t found) {
-  return Error(absl::StatusCode::kDataLoss, Reason::kChecksum,
-               absl::StrCat("the bytes read from tier ", from.tier, " at offset ", from.offset,
-                            " have checksum ", absl::Hex(found, absl::kZeroPad16),
-                            ", written were ", absl::Hex(expected, absl::kZeroPad16)));
 }
 
 // A copy between memory and a file, or two files, under way on a pool thread.
@@ -174,12 +85,11 @@ class FileCopy {
 
  private:
   absl::Status Piece(Bytes at, Bytes bytes) {
-    std::byte* buffer = Straight(at, bytes);
+    std::byte* buffer = StraightPiece(at, bytes);
     if (buffer == nullptr) {
       if (bounce_ == nullptr) bounce_ = buffers_.Take();
       if (bounce_ == nullptr) {
-        return Error(absl::StatusCode::kResourceExhausted, Reason::kNoMemory,
-                     absl::StrCat("no memory for a bounce buffer of ", io_unit_, " bytes"));
+        return NoBounceBuffer(io_unit_);
       }
       buffer = bounce_.get();
     }
@@ -203,17 +113,14 @@ class FileCopy {
   }
 
   // The piece's own memory if the file's I/O can use it; nullptr otherwise.
-  std::byte* Straight(Bytes at, Bytes bytes) const {
+  std::byte* StraightPiece(Bytes at, Bytes bytes) const {
     if (from_.file() && to_.file()) return nullptr;
-    const End& memory = from_.file() ? to_ : from_;
-    const Bytes unit = from_.file() ? from_.unit : to_.unit;
-    const bool aligned = reinterpret_cast<std::uintptr_t>(memory.address + at) % unit == 0;
-    return aligned && at + RoundUp(bytes, unit) <= memory.length ? memory.address + at : nullptr;
+    return from_.file() ? Straight(to_, from_, at, bytes) : Straight(from_, to_, at, bytes);
   }
 
   const End& from_;
   const End& to_;
-  const Bytes io_unit_;  // a multiple of kPage: pieces start where units start
+  const Bytes io_unit_;  // a multiple of kFilePage: pieces start where units start
   const bool hash_;
   BufferPool& buffers_;
   Buffer bounce_;
@@ -224,7 +131,7 @@ class WorkerCopier final : public Copier {
  public:
   WorkerCopier(Executor& executor, const WorkerCopierOptions& options)
       : executor_(executor),
-        io_unit_(std::max(kPage, RoundUp(options.io_unit, kPage))),
+        io_unit_(std::max(kFilePage, RoundUp(options.io_unit, kFilePage))),
         buffers_(io_unit_),
         pool_(std::max(1U, options.threads)) {}
 

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -24,6 +25,7 @@
 namespace hmm::tier {
 namespace {
 
+constexpr Bytes kPage = 4096;  // the block of about every file system, and of extents from here on
 constexpr Bytes kAlignmentMin = 512;
 constexpr Bytes kAlignmentMax = 1 * kMiB;
 constexpr Bytes kCapacityMax = Bytes{1} << 60;
@@ -36,20 +38,25 @@ struct FreeDeleter {
 using AlignedBuffer = std::unique_ptr<std::byte[], FreeDeleter>;
 
 AlignedBuffer AllocateAligned(Bytes bytes) {
-  const Bytes alignment = std::max<Bytes>(bytes, 4096);
-  return AlignedBuffer(static_cast<std::byte*>(std::aligned_alloc(alignment, alignment)));
+  return AlignedBuffer(
+      static_cast<std::byte*>(std::aligned_alloc(bytes, RoundUp(bytes, kAlignmentMin))));
 }
 
 class FileTier final : public Tier {
  public:
-  FileTier(FileTierOptions options, Bytes capacity, share::UniqueFd fd, std::string buffered_why)
+  FileTier(const FileTierOptions& options, Bytes capacity, Bytes alignment, share::UniqueFd fd,
+           std::string buffered_why)
       : Tier(options.tier, capacity),
         segment_((static_cast<SegmentId>(options.id) << 16) | kOrdinal),
-        alignment_(options.alignment),
+        alignment_(alignment),
+        page_(std::max(alignment, kPage)),
         fd_(std::move(fd)),
         buffered_why_(std::move(buffered_why)),
-        extents_(options.alignment) {
-    extents_.AddFree({0, capacity});
+        engine_(options.engine),
+        engine_degraded_(options.engine_degraded),
+        pages_(page_),
+        small_(alignment) {
+    pages_.AddFree({0, capacity});
     // All blocks were preallocated: nothing here is ever uncommitted.
     mutable_ledger().Transfer(ByteState::kFree, ByteState::kCommittedFree, capacity);
   }
@@ -57,11 +64,15 @@ class FileTier final : public Tier {
   bool mappable() const override { return false; }
   std::string_view backend() const override { return "file"; }
   std::string note() const override {
-    return buffered_why_.empty() ? "O_DIRECT"
-                                 : absl::StrCat("degraded: buffered I/O (", buffered_why_, ")");
+    const std::string how = buffered_why_.empty()
+                                ? "O_DIRECT"
+                                : absl::StrCat("degraded: buffered I/O (", buffered_why_, ")");
+    return engine_.empty() ? how : absl::StrCat(how, ", ", engine_);
   }
-  bool degraded() const override { return !buffered_why_.empty(); }
-  Bytes LengthFor(Bytes bytes) const override { return RoundUpSaturated(bytes, alignment_); }
+  bool degraded() const override { return !buffered_why_.empty() || engine_degraded_; }
+  Bytes LengthFor(Bytes bytes) const override {
+    return RoundUpSaturated(bytes, bytes < kPage ? alignment_ : page_);
+  }
   std::byte* Address(const Extent&) const override { return nullptr; }
   int fd() const override { return fd_.get(); }
   absl::StatusOr<SegmentInfo> Segment(SegmentId segment) const override {
@@ -77,21 +88,79 @@ class FileTier final : public Tier {
 
  protected:
   absl::StatusOr<Extent> DoAllocate(TenantId tenant, Bytes length) override;
-  // A second free changes nothing; Validate reports it.
-  void DoFree(TenantId, const Extent& extent) override {
-    (void)extents_.AddFree({extent.offset, extent.length});
-  }
+  void DoFree(TenantId tenant, const Extent& extent) override;
 
  private:
+  std::optional<Range> AllocateSmall(Bytes length);
+  void FreeSmall(Range extent);
+
   const SegmentId segment_;
   const Bytes alignment_;
+  const Bytes page_;
   share::UniqueFd fd_;
   const std::string buffered_why_;
-  ExtentAllocator extents_;
+  const std::string engine_;
+  const bool engine_degraded_;
+  ExtentAllocator pages_;
+  // Pages cut up for extents shorter than a page: what is free of them, and the bytes used of each,
+  // never 0. Adjacent ones are one range to small_, so an extent may lie across two.
+  ExtentAllocator small_;
+  absl::btree_map<Bytes, Bytes> slabs_;
+  std::optional<Range> freed_wrongly_;  // the first small one
 };
 
+std::optional<Range> FileTier::AllocateSmall(Bytes length) {
+  std::optional<Range> extent = small_.Allocate(length);
+  if (!extent.has_value()) {
+    const std::optional<Range> slab = pages_.Allocate(page_);
+    if (!slab.has_value()) return std::nullopt;
+    slabs_.emplace(slab->offset, 0);
+    HMM_CHECK(small_.AddFree(*slab));
+    extent = small_.Allocate(length);
+    HMM_CHECK(extent.has_value());
+  }
+  for (Bytes at = extent->offset; at < extent->end();) {
+    const Bytes slab = RoundDown(at, page_);
+    const Bytes end = std::min(extent->end(), slab + page_);
+    slabs_.find(slab)->second += end - at;
+    at = end;
+  }
+  return extent;
+}
+
+void FileTier::FreeSmall(Range extent) {
+  const bool held = slabs_.contains(RoundDown(extent.offset, page_)) &&
+                    slabs_.contains(RoundDown(extent.end() - 1, page_));
+  if (!held || !small_.AddFree(extent)) {
+    if (!freed_wrongly_.has_value()) freed_wrongly_ = extent;
+    return;
+  }
+  for (Bytes at = extent.offset; at < extent.end();) {
+    const auto slab = slabs_.find(RoundDown(at, page_));
+    const Bytes end = std::min(extent.end(), slab->first + page_);
+    slab->second -= end - at;
+    at = end;
+    if (slab->second > 0) continue;
+    const Range page{slab->first, page_};
+    HMM_CHECK(small_.Carve(page));
+    slabs_.erase(slab);
+    HMM_CHECK(pages_.AddFree(page));
+  }
+}
+
+// A second free changes nothing; Validate reports it.
+void FileTier::DoFree(TenantId, const Extent& extent) {
+  const Range range{extent.offset, extent.length};
+  if (extent.length < page_) {
+    FreeSmall(range);
+  } else {
+    (void)pages_.AddFree(range);
+  }
+}
+
 absl::StatusOr<Extent> FileTier::DoAllocate(TenantId, Bytes length) {
-  const std::optional<Range> range = extents_.Allocate(length);
+  const std::optional<Range> range =
+      length < page_ ? AllocateSmall(length) : pages_.Allocate(length);
   if (!range.has_value()) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kFull,
                  absl::StrCat("tier ", name(), " has no room for ", length, " bytes now"));
@@ -106,18 +175,36 @@ std::optional<Tier::Window> FileTier::EmptiestWindow(Bytes bytes,
   for (const Window& window : skip) {
     if (window.segment == segment_) skipped.push_back({window.offset, window.length});
   }
-  const std::optional<Range> range = extents_.EmptiestWindow(LengthFor(bytes), capacity(), skipped);
+  // Whole pages: a page that is cut up is in use as a whole here, and free once it is emptied.
+  const std::optional<Range> range =
+      pages_.EmptiestWindow(RoundUp(LengthFor(bytes), page_), capacity(), skipped);
   if (!range.has_value()) return std::nullopt;
   return Window{segment_, range->offset, range->length};
 }
 
 absl::Status FileTier::Validate() const {
-  HMM_RETURN_IF_ERROR(extents_.Validate());
-  const Bytes free = ledger()[ByteState::kCommittedFree];
-  if (extents_.free_bytes() != free || ledger()[ByteState::kFree] != 0 || !ledger().Sums()) {
+  HMM_RETURN_IF_ERROR(pages_.Validate());
+  HMM_RETURN_IF_ERROR(small_.Validate());
+  auto broken = [&](const std::string& what) {
     return Error(absl::StatusCode::kInternal, Reason::kInternal,
-                 absl::StrCat("tier ", name(), ": ", extents_.free_bytes(), " bytes are free, ",
-                              free, " by the ledger"));
+                 absl::StrCat("tier ", name(), ": ", what));
+  };
+  if (freed_wrongly_.has_value()) {
+    return broken(absl::StrCat("freed though not handed out: {", freed_wrongly_->offset, ", ",
+                               freed_wrongly_->length, "}"));
+  }
+  Bytes cut = 0;
+  for (const auto& [offset, used] : slabs_) {
+    if (used == 0 || used > page_) return broken(absl::StrCat(used, " used of a page"));
+    cut += page_ - used;
+  }
+  if (small_.free_bytes() != cut) {
+    return broken(absl::StrCat(small_.free_bytes(), " bytes of cut pages are free, counted ", cut));
+  }
+  const Bytes free = ledger()[ByteState::kCommittedFree];
+  const Bytes found = pages_.free_bytes() + cut;
+  if (found != free || ledger()[ByteState::kFree] != 0 || !ledger().Sums()) {
+    return broken(absl::StrCat(found, " bytes are free, ", free, " by the ledger"));
   }
   return absl::OkStatus();
 }
@@ -157,6 +244,22 @@ absl::Status Preallocate(int fd, const std::string& path, Bytes capacity) {
   return PosixError(what, errno == EFBIG ? ENOSPC : errno);
 }
 
+// What the file system says that O_DIRECT needs here, of memory and of offsets. kPage if it does
+// not say (before Linux 6.1, and some file systems still).
+Bytes ReportedAlignment(int fd) {
+#ifdef STATX_DIOALIGN
+  struct statx info {};
+  if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
+      (info.stx_mask & STATX_DIOALIGN) != 0 && info.stx_dio_offset_align > 0) {
+    const Bytes asked = std::max<Bytes>({info.stx_dio_offset_align, info.stx_dio_mem_align, 1});
+    return std::clamp(std::bit_ceil(asked), kAlignmentMin, kAlignmentMax);
+  }
+#else
+  static_cast<void>(fd);
+#endif
+  return kPage;
+}
+
 // Opens an empty private file, for nobody else's use.
 absl::StatusOr<share::UniqueFd> OpenEmpty(const std::string& path) {
   share::UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -190,17 +293,25 @@ absl::Status ProbeDirectIo(int fd, Bytes alignment) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kIo,
                  "the file system does not take O_DIRECT");
   }
-  const AlignedBuffer written = AllocateAligned(alignment);
-  const AlignedBuffer read = AllocateAligned(alignment);
+  // Of two units each, aligned to both: the second is aligned to one and no more.
+  const AlignedBuffer written = AllocateAligned(2 * alignment);
+  const AlignedBuffer read = AllocateAligned(2 * alignment);
   if (written == nullptr || read == nullptr) return PosixError("probing O_DIRECT", ENOMEM);
-  for (Bytes i = 0; i < alignment; ++i) written[i] = static_cast<std::byte>(i * 131 + 7);
-  std::memset(read.get(), 0, alignment);
+  std::byte* const from = written.get() + alignment;
+  std::byte* const to = read.get() + alignment;
+  for (Bytes i = 0; i < alignment; ++i) from[i] = static_cast<std::byte>(i * 131 + 7);
+  std::memset(to, 0, alignment);
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return PosixError("probing O_DIRECT", errno);
+  // A file of one unit (and the trailer) has no second.
+  const off_t offset =
+      static_cast<Bytes>(info.st_size) >= 3 * alignment ? static_cast<off_t>(alignment) : off_t{0};
   const auto expected = static_cast<ssize_t>(alignment);
-  ssize_t result = pwrite(fd, written.get(), alignment, 0);
+  ssize_t result = pwrite(fd, from, alignment, offset);
   if (result < 0) return PosixError("O_DIRECT write", errno);
-  if (result == expected) result = pread(fd, read.get(), alignment, 0);
+  if (result == expected) result = pread(fd, to, alignment, offset);
   if (result < 0) return PosixError("O_DIRECT read", errno);
-  if (result != expected || std::memcmp(written.get(), read.get(), alignment) != 0) {
+  if (result != expected || std::memcmp(from, to, alignment) != 0) {
     return Error(absl::StatusCode::kDataLoss, Reason::kIo,
                  "O_DIRECT did not read back what was written");
   }
@@ -213,17 +324,26 @@ absl::StatusOr<std::unique_ptr<Tier>> CreateFileTier(FileTierOptions options) {
                  absl::StrCat("tier ", options.tier.name, ": ", why));
   };
   HMM_RETURN_IF_ERROR(CheckTierOptions(options.tier));
-  const Bytes alignment = options.alignment;
-  if (!std::has_single_bit(alignment) || alignment < kAlignmentMin || alignment > kAlignmentMax) {
-    return refuse(absl::StrCat("alignment ", alignment, " is no power of two from 512 to 1MiB"));
+  const bool asked = options.alignment != 0;
+  if (asked && (!std::has_single_bit(options.alignment) || options.alignment < kAlignmentMin ||
+                options.alignment > kAlignmentMax)) {
+    return refuse(
+        absl::StrCat("alignment ", options.alignment, " is no power of two from 512 to 1MiB"));
   }
-  const Bytes capacity = RoundDown(options.tier.capacity, alignment);
+  // Before the file is touched; again when its alignment is known.
+  Bytes capacity = RoundDown(options.tier.capacity, std::max(options.alignment, kPage));
   if (capacity == 0 || capacity > kCapacityMax) {
-    return refuse(absl::StrCat("capacity ", options.tier.capacity, " is less than the alignment (",
-                               alignment, ") or beyond any file"));
+    return refuse(absl::StrCat("capacity ", options.tier.capacity,
+                               " is less than one page or beyond any file"));
   }
   if (options.tier.reserve >= capacity) return refuse("the reserve takes all of the capacity");
   HMM_ASSIGN_OR_RETURN(share::UniqueFd fd, OpenEmpty(options.path));
+  Bytes alignment = asked ? options.alignment : ReportedAlignment(fd.get());
+  capacity = RoundDown(capacity, std::max(alignment, kPage));
+  if (options.tier.reserve >= capacity) {
+    return refuse(absl::StrCat("capacity ", options.tier.capacity,
+                               " leaves nothing above the reserve in units of ", alignment));
+  }
   absl::Status status = Preallocate(fd.get(), options.path, capacity + kTrailerBytes);
   if (status.ok()) status = WriteTrailer(fd.get(), options.path, capacity);
   if (!status.ok()) {
@@ -233,15 +353,21 @@ absl::StatusOr<std::unique_ptr<Tier>> CreateFileTier(FileTierOptions options) {
   }
   // Where the file system does not take the flag, the probe says so.
   (void)fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_DIRECT);
-  absl::Status probed =
-      options.probe ? options.probe(fd.get(), alignment) : ProbeDirectIo(fd.get(), alignment);
+  auto probe = [&] {
+    return options.probe ? options.probe(fd.get(), alignment) : ProbeDirectIo(fd.get(), alignment);
+  };
+  absl::Status probed = probe();
+  if (!probed.ok() && !asked && alignment < kPage) {
+    alignment = kPage;
+    probed = probe();
+  }
   if (!probed.ok()) {
     const int flags = fcntl(fd.get(), F_GETFL);
     if (flags < 0 || fcntl(fd.get(), F_SETFL, flags & ~O_DIRECT) != 0) {
       return PosixError(absl::StrCat("leaving O_DIRECT on ", options.path), errno);
     }
   }
-  return std::make_unique<FileTier>(std::move(options), capacity, std::move(fd),
+  return std::make_unique<FileTier>(options, capacity, alignment, std::move(fd),
                                     probed.ok() ? "" : std::string(probed.message()));
 }
 

@@ -159,6 +159,37 @@ TEST_CASE("at most running_max moves of a link are with the copier; links do not
   REQUIRE(rig.ended.size() == 10);
 }
 
+TEST_CASE("a link of a file runs more while they are few bytes; links of memory do not") {
+  Rig rig(
+      {.queued_max = 8, .running_max = 2, .file_running_max = 5, .file_running_bytes = 4 * kEach});
+  const hmm::testing::StoreTier flash{"flash0", 64 * kEach};
+  const auto submit = [&](std::uint64_t n, Bytes bytes) {
+    const tier::Extent extent{.offset = n * kEach, .length = bytes};
+    REQUIRE(
+        rig.mover
+            ->Submit({&rig.ddr, extent, &flash, extent, bytes, {}}, Priority::kDemand, rig.Done(n))
+            .ok());
+  };
+  for (std::uint64_t n = 0; n < 4; ++n) rig.Submit(n, Priority::kDemand);
+  REQUIRE(rig.copier.size() == 2);
+  rig.StartOrder();
+
+  for (std::uint64_t n = 0; n < 8; ++n) submit(n, kEach / 4);
+  REQUIRE(rig.copier.size() == 5);  // by number
+  rig.StartOrder();
+  for (std::uint64_t n = 0; n < 8; ++n) submit(8 * n, 3 * kEach);
+  REQUIRE(rig.copier.size() == 2);  // by bytes, but never fewer than running_max
+  rig.copier.Complete(0);
+  rig.executor.RunReady();
+  REQUIRE(rig.copier.size() == 2);
+  rig.StartOrder();
+  for (std::uint64_t n = 0; n < 8; ++n) submit(2 * n, 3 * kEach / 2);
+  REQUIRE(rig.copier.size() == 3);  // the third passed the bound
+  REQUIRE(rig.mover->HasRoom(rig.ddr, flash));
+  rig.StartOrder();
+  REQUIRE(rig.mover->idle());
+}
+
 TEST_CASE("a full queue refuses with a retry delay and drops done unrun") {
   Rig rig({.queued_max = 2, .running_max = 1, .retry_delay = std::chrono::milliseconds(25)});
   REQUIRE(rig.mover->HasRoom(rig.ddr, rig.hbm));

@@ -1,179 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The daemon's copier against real memory and real files, buffered and O_DIRECT. pread and pwrite
-// are replaced in this program: they report at most so many bytes a call, as a kernel may, and
-// record what they were asked for.
-#include "copy/worker_copier.h"
-
+// What the daemon's copiers promise alike, whichever engine serves the file: worker threads or
+// io_uring. Against real memory and real files, buffered and O_DIRECT.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <filesystem>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/status.h"
 #include "copy/memory_copy.h"
 #include "support/catch.h"
-#include "unit/copy/small_tiers.h"
+#include "unit/copy/copier_rig.h"
 
 namespace {
-constexpr std::size_t kNoCap = std::size_t{1} << 40;
-std::atomic<std::size_t> g_io_cap{kNoCap};
-std::atomic<int> g_interrupts{0};       // so many calls fail with EINTR first
-std::atomic<std::size_t> g_last_io{0};  // bytes asked for by the last call
-std::atomic<const void*> g_last_buffer{nullptr};
 
-// What the kernel is asked for: whole units, so that O_DIRECT takes it.
-std::size_t Ask(std::size_t bytes, const void* buffer) {
-  g_last_io = bytes;
-  g_last_buffer = buffer;
-  return std::min(bytes, (g_io_cap.load() + 4095) / 4096 * 4096);
+// The worker threads' I/O, with the faults that the rig asks for.
+std::size_t Ask(std::size_t bytes) {
+  // Whole units, so that O_DIRECT takes it.
+  return std::min(bytes, (hmm::testing::g_faults.cap.load() + 4095) / 4096 * 4096);
 }
-// What the caller is told of it.
-ssize_t Tell(ssize_t n) { return std::min(n, static_cast<ssize_t>(g_io_cap.load())); }
-bool Interrupted() {
-  if (g_interrupts.load() == 0) return false;
-  --g_interrupts;
-  errno = EINTR;
-  return true;
+ssize_t Told(const void* buffer, std::size_t bytes, ssize_t result) {
+  const std::int64_t told =
+      hmm::testing::g_faults.Tell(buffer, bytes, result < 0 ? -errno : result);
+  if (told >= 0) return static_cast<ssize_t>(told);
+  errno = static_cast<int>(-told);
+  return -1;
 }
+
 }  // namespace
 
 extern "C" ssize_t pread(int fd, void* to, size_t bytes, off_t offset) {
-  if (Interrupted()) return -1;
-  return Tell(::syscall(SYS_pread64, fd, to, Ask(bytes, to), offset));
+  return Told(to, bytes, ::syscall(SYS_pread64, fd, to, Ask(bytes), offset));
 }
 extern "C" ssize_t pwrite(int fd, const void* from, size_t bytes, off_t offset) {
-  if (Interrupted()) return -1;
-  return Tell(::syscall(SYS_pwrite64, fd, from, Ask(bytes, from), offset));
+  return Told(from, bytes, ::syscall(SYS_pwrite64, fd, from, Ask(bytes), offset));
 }
 
 namespace hmm::copy {
 namespace {
 
+using hmm::testing::AllAre;
+using hmm::testing::CopierRig;
 using hmm::testing::DiskTier;
-using hmm::testing::MemoryTier;
+using hmm::testing::Engine;
+using hmm::testing::EngineName;
+using hmm::testing::Engines;
+using hmm::testing::FillBytes;
+using hmm::testing::g_faults;
+using hmm::testing::ScopedCap;
+using hmm::testing::ScratchFile;
 using tier::Extent;
 
-// An executor whose tasks the test's thread runs; posted from any.
-class BlockingExecutor final : public Executor {
- public:
-  void Post(Task task) override {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-    posted_.notify_one();
-  }
-  void PostAfter(Duration, Task) override { HMM_CHECK(false); }
-
-  // Waits for the next task and runs it.
-  void RunOne() {
-    std::unique_lock lock(mutex_);
-    posted_.wait(lock, [this] { return !tasks_.empty(); });
-    Task task = std::move(tasks_.front());
-    tasks_.pop_front();
-    lock.unlock();
-    task();
-  }
-  std::size_t size() {
-    const std::lock_guard lock(mutex_);
-    return tasks_.size();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable posted_;
-  std::deque<Task> tasks_;
-};
-
-struct ScopedCap {
-  explicit ScopedCap(std::size_t bytes) { g_io_cap = bytes; }
-  ~ScopedCap() { g_io_cap = kNoCap; }
-};
-
-class File {
- public:
-  File(Bytes bytes, bool direct) {
-    std::string path = std::filesystem::temp_directory_path() / "hmm_copier_XXXXXX";
-    fd_ = ::mkstemp(path.data());
-    REQUIRE(fd_ >= 0);
-    if (direct) {
-      const int fd = ::open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
-      if (fd >= 0) {
-        ::close(fd_);
-        fd_ = fd;
-      } else {
-        WARN("no O_DIRECT on " << path << ": the direct cases run buffered");
-      }
-    }
-    ::unlink(path.c_str());
-    REQUIRE(::ftruncate(fd_, static_cast<off_t>(bytes)) == 0);
-  }
-  ~File() { ::close(fd_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int fd() const { return fd_; }
-  void Truncate(Bytes bytes) { REQUIRE(::ftruncate(fd_, static_cast<off_t>(bytes)) == 0); }
-
- private:
-  int fd_ = -1;
-};
-
-void Fill(std::byte* data, Bytes bytes, std::uint32_t seed) {
-  for (Bytes i = 0; i < bytes; ++i) {
-    seed = seed * 1664525U + 1013904223U;
-    data[i] = static_cast<std::byte>(seed >> 24);
-  }
-}
-
-struct Rig {
-  explicit Rig(bool direct, WorkerCopierOptions options = {.io_unit = 16 * kKiB})
-      : file(kMiB, direct), flash("flash0", kMiB, file.fd()) {
-    copier = CreateWorkerCopier(executor, options);
-    std::memset(ddr.Address({}), 0xEE, kMiB);
-    std::memset(hbm.Address({}), 0xEE, kMiB);
-  }
-  CopyResult Run(const CopyJob& job) {
-    CopyResult result;
-    int calls = 0;
-    copier->Submit(job, [&](CopyResult r) {
-      result = std::move(r);
-      ++calls;
-    });
-    REQUIRE(calls == 0);  // never inline
-    executor.RunOne();
-    REQUIRE(calls == 1);
-    REQUIRE(executor.size() == 0);
-    return result;
-  }
-
-  File file;
-  DiskTier flash;
-  MemoryTier ddr{"ddr0", kMiB};
-  MemoryTier hbm{"hbm0", kMiB};
-  BlockingExecutor executor;
-  std::unique_ptr<Copier> copier;
-};
-
-bool AllAre(const std::byte* first, Bytes bytes, int value) {
-  return std::all_of(first, first + bytes,
-                     [&](std::byte byte) { return byte == static_cast<std::byte>(value); });
+Engine EachEngine() {
+  const Engine engine = GENERATE(from_range(Engines()));
+  return engine;
 }
 
 TEST_CASE("memory to memory copies exactly the bytes and verifies what is expected") {
-  Rig rig(false);
+  const Engine engine = EachEngine();
+  INFO(EngineName(engine));
+  CopierRig rig(engine, false);
   const Extent source{.offset = 64, .length = 100'032};
   const Extent target{.offset = 128, .length = 100'032};
-  Fill(rig.hbm.Address(source), 100'001, 1);
+  FillBytes(rig.hbm.Address(source), 100'001, 1);
   const std::uint64_t sum = Checksum(rig.hbm.Address(source), 100'001);
   CopyJob job{&rig.hbm, source, &rig.ddr, target, 100'001, sum};
   CopyResult result = rig.Run(job);
@@ -188,6 +82,8 @@ TEST_CASE("memory to memory copies exactly the bytes and verifies what is expect
 }
 
 TEST_CASE("a round trip through the file restores the bytes, whatever their size and alignment") {
+  const Engine engine = EachEngine();
+  INFO(EngineName(engine));
   const bool direct = GENERATE(false, true);
   // An extent's length against its bytes: tight memory forces the bounce buffer for the last piece.
   const Bytes memory_slack = GENERATE(Bytes{0}, Bytes{8192});
@@ -196,10 +92,10 @@ TEST_CASE("a round trip through the file restores the bytes, whatever their size
                                Bytes{4097}, Bytes{16384}, Bytes{100'000});
   INFO("direct " << direct << ", slack " << memory_slack << ", offset " << memory_offset << ", "
                  << bytes << " bytes");
-  Rig rig(direct);
+  CopierRig rig(engine, direct);
   const Extent source{.offset = memory_offset, .length = RoundUp(bytes, 64) + memory_slack};
   const Extent on_disk{.offset = 8192, .length = RoundUp(bytes, 4096)};
-  Fill(rig.hbm.Address(source), bytes, 7);
+  FillBytes(rig.hbm.Address(source), bytes, 7);
   const CopyResult out = rig.Run({&rig.hbm, source, &rig.flash, on_disk, bytes, {}});
   REQUIRE(out.status.ok());
   REQUIRE(out.checksum == Checksum(rig.hbm.Address(source), bytes));
@@ -212,24 +108,28 @@ TEST_CASE("a round trip through the file restores the bytes, whatever their size
 }
 
 TEST_CASE("aligned memory that covers the padding goes straight, other memory by a bounce buffer") {
-  Rig rig(true);
-  if ((::fcntl(rig.file.fd(), F_GETFL) & O_DIRECT) == 0) return;  // File has warned
+  const Engine engine = EachEngine();
+  INFO(EngineName(engine));
+  CopierRig rig(engine, true);
+  if (!rig.file.direct()) return;  // ScratchFile has warned
   const Extent on_disk{.offset = 4096, .length = 8192};
   const Extent roomy{.offset = 4096, .length = 8192};
-  Fill(rig.hbm.Address({}), 3 * 8192, 3);
+  FillBytes(rig.hbm.Address({}), 3 * 8192, 3);
   REQUIRE(rig.Run({&rig.hbm, roomy, &rig.flash, on_disk, 5000, {}}).status.ok());
-  REQUIRE(g_last_buffer == rig.hbm.Address(roomy));
-  REQUIRE(g_last_io == 8192);
+  REQUIRE(g_faults.last_buffer == rig.hbm.Address(roomy));
+  REQUIRE(g_faults.last_bytes == 8192);
   const Extent tight{.offset = 4096, .length = 5056};
   REQUIRE(rig.Run({&rig.hbm, tight, &rig.flash, on_disk, 5000, {}}).status.ok());
-  REQUIRE(g_last_buffer != rig.hbm.Address(tight));
+  REQUIRE(g_faults.last_buffer != rig.hbm.Address(tight));
   const Extent skewed{.offset = 4096 + 64, .length = 8192};
   REQUIRE(rig.Run({&rig.hbm, skewed, &rig.flash, on_disk, 5000, {}}).status.ok());
-  REQUIRE(g_last_buffer != rig.hbm.Address(skewed));
+  REQUIRE(g_faults.last_buffer != rig.hbm.Address(skewed));
 }
 
 TEST_CASE("a bounced write pads with zeros, not with what an earlier job left in the buffer") {
-  Rig rig(true);
+  const Engine engine = EachEngine();
+  INFO(EngineName(engine));
+  CopierRig rig(engine, true);
   const Extent skewed{.offset = 64, .length = 8192};
   std::memset(rig.hbm.Address(skewed), 0x77, 8192);
   REQUIRE(rig.Run({&rig.hbm, skewed, &rig.flash, {.length = 8192}, 8192, {}}).status.ok());
@@ -239,48 +139,54 @@ TEST_CASE("a bounced write pads with zeros, not with what an earlier job left in
   REQUIRE(rig.Run({&rig.flash, whole, &rig.ddr, whole, 8192, {}}).status.ok());
   REQUIRE(AllAre(rig.ddr.Address(whole), 100, 0x77));
   // Buffered I/O writes no padding at all, so the rest of the unit is the first job's.
-  const bool direct = (::fcntl(rig.file.fd(), F_GETFL) & O_DIRECT) != 0;
+  const bool direct = rig.file.direct();
   REQUIRE(AllAre(rig.ddr.Address(whole) + 100, 3996, direct ? 0 : 0x77));
   REQUIRE(AllAre(rig.ddr.Address(whole) + 4096, 4096, 0x77));
 }
 
 TEST_CASE("short reads and writes are continued, interrupted ones repeated") {
+  const Engine engine = EachEngine();
+  INFO(EngineName(engine));
   const bool direct = GENERATE(false, true);
   // 5000 breaks a unit: what came of it must be read or written again under O_DIRECT.
   const std::size_t cap = GENERATE(std::size_t{4096}, std::size_t{5000});
-  Rig rig(direct);
+  CopierRig rig(engine, direct);
   const Extent extent{.length = 40'960};
-  Fill(rig.hbm.Address(extent), 40'000, 5);
+  FillBytes(rig.hbm.Address(extent), 40'000, 5);
   CopyResult out;
   CopyResult in;
   {
     const ScopedCap scoped(cap);
-    g_interrupts = 3;
+    g_faults.interrupts = 3;
     out = rig.Run({&rig.hbm, extent, &rig.flash, extent, 40'000, {}});
-    g_interrupts = 3;
+    g_faults.interrupts = 3;
     in = rig.Run({&rig.flash, extent, &rig.ddr, extent, 40'000, out.checksum});
   }
   REQUIRE(out.status.ok());
   REQUIRE(in.status.ok());
-  REQUIRE(g_interrupts == 0);
+  REQUIRE(g_faults.interrupts == 0);
   REQUIRE(std::memcmp(rig.ddr.Address(extent), rig.hbm.Address(extent), 40'000) == 0);
 }
 
 TEST_CASE("a write that makes no progress ends with an error, not in a loop") {
-  Rig rig(false);
+  const Engine engine = EachEngine();
+  INFO(EngineName(engine));
+  CopierRig rig(engine, false);
   const ScopedCap scoped(0);
   const Extent extent{.length = 4096};
-  Fill(rig.hbm.Address(extent), 4096, 5);
+  FillBytes(rig.hbm.Address(extent), 4096, 5);
   const CopyResult out = rig.Run({&rig.hbm, extent, &rig.flash, extent, 4096, {}});
   REQUIRE(out.status.code() == absl::StatusCode::kDataLoss);
   REQUIRE(ReasonOf(out.status) == Reason::kIo);
 }
 
 TEST_CASE("a file that ends before the bytes do is lost data, inside the last unit it is not") {
+  const Engine engine = EachEngine();
+  INFO(EngineName(engine));
   const bool direct = GENERATE(false, true);
-  Rig rig(direct);
+  CopierRig rig(engine, direct);
   const Extent extent{.length = 40'960};
-  Fill(rig.hbm.Address(extent), 40'000, 5);
+  FillBytes(rig.hbm.Address(extent), 40'000, 5);
   const CopyResult out = rig.Run({&rig.hbm, extent, &rig.flash, extent, 40'000, {}});
   REQUIRE(out.status.ok());
   const CopyJob back{&rig.flash, extent, &rig.ddr, extent, 40'000, out.checksum};
@@ -297,10 +203,12 @@ TEST_CASE("a file that ends before the bytes do is lost data, inside the last un
 }
 
 TEST_CASE("a changed byte on the medium is a checksum mismatch, one in the padding is not") {
+  const Engine engine = EachEngine();
+  INFO(EngineName(engine));
   const bool direct = GENERATE(false, true);
-  Rig rig(direct);
+  CopierRig rig(engine, direct);
   const Extent extent{.offset = 4096, .length = 8192};
-  Fill(rig.hbm.Address(extent), 5000, 5);
+  FillBytes(rig.hbm.Address(extent), 5000, 5);
   const CopyResult out = rig.Run({&rig.hbm, extent, &rig.flash, extent, 5000, {}});
   const CopyJob back{&rig.flash, extent, &rig.ddr, extent, 5000, out.checksum};
   hmm::testing::PageBytes page(8192);
@@ -318,10 +226,12 @@ TEST_CASE("a changed byte on the medium is a checksum mismatch, one in the paddi
 }
 
 TEST_CASE("errno's words come back for a failed write, DATA_LOSS/IO for a failed read") {
-  Rig rig(false);
+  const Engine engine = EachEngine();
+  INFO(EngineName(engine));
+  CopierRig rig(engine, false);
   const DiskTier closed("flash9", kMiB, -1);
   const Extent extent{.length = 4096};
-  Fill(rig.hbm.Address(extent), 4096, 5);
+  FillBytes(rig.hbm.Address(extent), 4096, 5);
   const CopyResult out = rig.Run({&rig.hbm, extent, &closed, extent, 4096, {}});
   REQUIRE(ReasonOf(out.status) == Reason::kIo);
   REQUIRE(std::string(out.status.message()).find("flash9") != std::string::npos);
@@ -332,11 +242,13 @@ TEST_CASE("errno's words come back for a failed write, DATA_LOSS/IO for a failed
 }
 
 TEST_CASE("file to file goes through a bounce buffer and is checked on the way") {
-  Rig rig(true);
-  const File other_file(kMiB, true);
+  const Engine engine = EachEngine();
+  INFO(EngineName(engine));
+  CopierRig rig(engine, true);
+  const ScratchFile other_file(kMiB, true);
   const DiskTier other("flash1", kMiB, other_file.fd());
   const Extent extent{.length = 40'960};
-  Fill(rig.hbm.Address(extent), 40'000, 5);
+  FillBytes(rig.hbm.Address(extent), 40'000, 5);
   const CopyResult out = rig.Run({&rig.hbm, extent, &rig.flash, extent, 40'000, {}});
   const Extent further{.offset = 4096, .length = 40'960};
   const CopyResult over = rig.Run({&rig.flash, extent, &other, further, 40'000, out.checksum});
@@ -347,10 +259,12 @@ TEST_CASE("file to file goes through a bounce buffer and is checked on the way")
 }
 
 TEST_CASE("the destructor waits for all that was submitted; each completion is posted once") {
+  const Engine engine = EachEngine();
+  INFO(EngineName(engine));
   constexpr std::size_t kJobs = 64;
   constexpr Bytes kEach = 4096;
-  Rig rig(true, {.threads = 3, .io_unit = 4096});
-  Fill(rig.hbm.Address({}), kJobs * kEach, 9);
+  CopierRig rig(engine, true, {.parallel = 3, .io_unit = 4096});
+  FillBytes(rig.hbm.Address({}), kJobs * kEach, 9);
   std::vector<int> calls(kJobs, 0);
   std::vector<std::uint64_t> sums(kJobs, 0);
   const std::thread::id here = std::this_thread::get_id();
