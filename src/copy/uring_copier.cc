@@ -51,7 +51,7 @@ struct Job {
   CopyDone done;
 
   absl::Status status;
-  TimePoint start{};
+  TimePoint start{};        // of the first piece
   Bytes issued = 0;         // pieces below it have been in a slot
   unsigned open = 0;        // pieces in slots
   Bytes landed = 0;         // all below it has been carried
@@ -112,6 +112,7 @@ class UringCopier final : public Copier {
   // The ring's thread.
   void Run();
   void TakeInbox();
+  bool MaySleep();
   void Issue();
   absl::Status IssueOne(Job& job);
   void Prepare(std::size_t index);
@@ -134,6 +135,9 @@ class UringCopier final : public Copier {
   std::mutex mutex_;
   std::vector<JobPtr> inbox_;  // under mutex_
   bool stopping_ = false;      // under mutex_
+  // Under mutex_. The ring's thread sleeps, or is about to, and has slots for more: wake it. With
+  // all slots taken the next that lands does, and a wake is dear.
+  bool waits_for_jobs_ = false;
 
   std::unique_ptr<Uring> ring_;
   BufferPool buffers_;
@@ -193,14 +197,13 @@ void UringCopier::Submit(const CopyJob& job, CopyDone done) {
   entry->bytes = job.bytes;
   entry->expected = job.expected_checksum;
   entry->done = std::move(done);
-  bool first = false;
+  bool wake = false;
   {
     const std::lock_guard lock(mutex_);
-    first = inbox_.empty();
     inbox_.push_back(std::move(entry));
+    wake = std::exchange(waits_for_jobs_, false);
   }
-  // The others of a burst are found when the first is.
-  if (first) Wake();
+  if (wake) Wake();
 }
 
 void UringCopier::Wake() {
@@ -218,9 +221,9 @@ void UringCopier::Run() {
     }
     Issue();
     if (ending_ && jobs_ == 0 && !armed_) return;
-    ring_->Submit(/*wait=*/to_hash_.empty());
+    ring_->Submit(/*wait=*/MaySleep());
+    HashSome();  // after Submit: the drive is busy again meanwhile
     ring_->Reap([this](std::uint64_t tag, std::int32_t result) { OnEnded(tag, result); });
-    HashSome();
   }
 }
 
@@ -230,11 +233,11 @@ void UringCopier::TakeInbox() {
     const std::lock_guard lock(mutex_);
     taken.swap(inbox_);
     ending_ = stopping_;
+    waits_for_jobs_ = false;
   }
   for (JobPtr& entry : taken) {
     Job& job = *entry.release();  // EndIfDone deletes it
     ++jobs_;
-    job.start = clock_.Now();
     job.hash = job.to.file() || job.expected.has_value();
     if (job.MayIssue()) {
       QueueOf(job).push_back(&job);
@@ -242,6 +245,14 @@ void UringCopier::TakeInbox() {
       EndIfDone(job);
     }
   }
+}
+
+bool UringCopier::MaySleep() {
+  if (!to_hash_.empty()) return false;
+  const std::lock_guard lock(mutex_);
+  if (!inbox_.empty() && !free_slots_.empty()) return false;
+  waits_for_jobs_ = !free_slots_.empty();
+  return true;
 }
 
 // Fills the slots, a piece of each queue in turn.
@@ -280,6 +291,7 @@ absl::Status UringCopier::IssueOne(Job& job) {
                        .buffer = buffer,
                        .bounce = std::move(bounce)};
   Slot& slot = slots_[index];
+  if (at == 0) job.start = clock_.Now();
   job.issued += bytes;
   ++job.open;
   job.beyond.push_back(false);
@@ -431,7 +443,7 @@ void UringCopier::EndIfDone(Job& job) {
     result.status = Mismatch(job.from, *job.expected, found);
   }
   if (result.status.ok() && job.to.file()) result.checksum = found;
-  result.elapsed = clock_.Now() - job.start;
+  if (job.issued > 0) result.elapsed = clock_.Now() - job.start;
   executor_.Post([done = std::move(job.done), result = std::move(result)]() mutable {
     std::move(done)(std::move(result));
   });
