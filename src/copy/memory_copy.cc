@@ -148,9 +148,7 @@ std::string_view CopyKernelName(CopyKernel kernel) {
 
 CopyKernel KernelFor(Bytes bytes) {
 #if defined(__x86_64__)
-  if (bytes >= kLargeCopy) {
-    return ThisCpu().fast_rep_movsb ? CopyKernel::kRepMovsb : CopyKernel::kNonTemporal;
-  }
+  if (bytes >= kLargeCopy) return CopyKernel::kNonTemporal;
 #else
   static_cast<void>(bytes);
 #endif

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies between tiers of memory. Large and cold is the normal case here: from ~1 MiB on rep movsb
-// or non-temporal stores beat memcpy by 10-40%, below it memcpy wins by up to 3x. Chosen once per
-// process, at run time, by what the CPU offers.
+// Copies between tiers of memory. Large and cold is the normal case here: from ~1 MiB on
+// non-temporal stores beat memcpy by 10-40%, below it memcpy wins by up to 3x. rep movsb equals
+// them while memory is idle and falls 25% behind when other cores want its bandwidth too, for it
+// reads what it overwrites (tests/bench/bench_move). Vectors as wide as the CPU has, found at run
+// time.
 #pragma once
 
 #include <cstddef>
