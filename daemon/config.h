@@ -60,6 +60,8 @@ struct Config {
   std::uint64_t socket_mode = 0666;
   Duration stop_timeout = std::chrono::seconds(5);
   Bytes commit_headroom = 256 * kMiB;
+  std::string flash_engine = "auto";
+  std::uint64_t flash_depth = 32;
   std::uint64_t connections_max = 1024;
   std::uint64_t session_connections_max = 1024;
   std::uint64_t handshakes_max = 64;

@@ -32,6 +32,11 @@ constexpr Key<Config> kConfigKeys[] = {
      "How long calls under way may take to end after SIGTERM."},
     {"daemon", "commit_headroom", kSize, HMM_SLOT(commit_headroom), "", "",
      "Memory that is left to the rest of the machine and of the cgroup; commits stop before it."},
+    {"daemon", "flash_engine", kChoice, HMM_SLOT(flash_engine), "auto|io_uring|workers", "",
+     "What reads and writes flash tiers: an io_uring, or the threads of [move]. With auto it is "
+     "io_uring where the system allows it; a refusal is logged and stands in the tier's note."},
+    {"daemon", "flash_depth", kCount, HMM_SLOT(flash_depth), "1..4096", "",
+     "Reads and writes of io_uring under way at once, over all flash tiers."},
 
     {"limits", "max_tensors", kCount, HMM_SLOT(limits.max_tensors), "1..16777216", "",
      "Tensors of one tenant at a time."},

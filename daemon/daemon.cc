@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/status.h"
-#include "copy/worker_copier.h"
 #include "daemon/text.h"
 #include "tier/file_tier.h"
 #include "tier/host_tier.h"
@@ -32,8 +31,8 @@ ConnectionBudget BudgetOf(const Config& config) {
   std::error_code ignored;
   const auto open = static_cast<std::size_t>(
       std::distance(std::filesystem::directory_iterator("/proc/self/fd", ignored), {}));
-  // What the daemon itself opens: queues, listeners, tiers, their files.
-  const std::size_t own = open + 36 + 2 * config.tiers.size();
+  // What the daemon itself opens: queues, listeners, tiers, their files, the ring.
+  const std::size_t own = open + 38 + 2 * config.tiers.size();
   const std::size_t left = limit.rlim_cur > own ? limit.rlim_cur - own : 0;
   return {.admin = std::clamp<std::size_t>(left / 12, 2, 32),
           .rpc = std::min<std::size_t>(config.connections_max, std::max<std::size_t>(left / 6, 4)),
@@ -96,8 +95,8 @@ void Daemon::CreateServers() {
   admin_ = std::make_unique<RpcServer>(io_, std::move(admin));
 }
 
-absl::StatusOr<std::unique_ptr<tier::Tier>> Daemon::CreateTier(const TierConfig& tier,
-                                                               TierId id) const {
+absl::StatusOr<std::unique_ptr<tier::Tier>> Daemon::CreateTier(const TierConfig& tier, TierId id,
+                                                               const FlashEngine& engine) const {
   tier::TierOptions options{.name = tier.name,
                             .kind = tier.tier_kind,
                             .emulated = tier.emulated,
@@ -112,6 +111,8 @@ absl::StatusOr<std::unique_ptr<tier::Tier>> Daemon::CreateTier(const TierConfig&
     file.tier = std::move(options);
     file.id = id;
     file.path = tier.path;
+    file.engine = engine.note;
+    file.engine_degraded = engine.degraded;
     return tier::CreateFileTier(std::move(file));
   }
   tier::HostTierOptions host;
@@ -130,20 +131,21 @@ absl::StatusOr<std::unique_ptr<tier::Tier>> Daemon::CreateTier(const TierConfig&
 }
 
 absl::Status Daemon::CreateCore() {
+  FlashEngine engine = CreateFlashEngine(config_, tenant_->executor());
+  copier_ = std::move(engine.copier);
   std::vector<std::unique_ptr<tier::Tier>> tiers;
   for (const TierConfig& config : config_.tiers) {
     absl::StatusOr<std::unique_ptr<tier::Tier>> tier =
-        CreateTier(config, static_cast<TierId>(tiers.size()));
+        CreateTier(config, static_cast<TierId>(tiers.size()), engine);
     if (!tier.ok()) return Annotate(tier.status(), Cat("tier ", config.name));
     if (const std::string note = (*tier)->note(); !note.empty()) {
       spdlog::info("{}: {}", config.name, note);
     }
     tiers.push_back(*std::move(tier));
   }
-  copier_ = copy::CreateWorkerCopier(
-      tenant_->executor(),
-      {.threads = static_cast<unsigned>(config_.copy_threads), .io_unit = config_.copy_io_unit});
   core::ManagerOptions options = config_.limits;
+  options.mover.file_running_max = engine.running_max;
+  options.mover.file_running_bytes = engine.running_bytes;
   options.boot_epoch = RandomEpoch();
   manager_ = std::make_unique<core::Manager>(options, std::move(tiers), *copier_,
                                              tenant_->executor(), clock_);

@@ -6,7 +6,8 @@
 //   executor thread  tenant server's queue: manager, tiers, mover
 //   io thread        sockets, sessions, timers (Asio)
 //   admin thread     admin server's queue; asleep while nobody is connected there
-//   worker threads   copies
+//   worker threads   copies of memory, and of flash without io_uring
+//   ring thread      copies from and to flash (io_uring)
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -21,6 +22,7 @@
 #include "base/clock.h"
 #include "copy/copier.h"
 #include "daemon/config.h"
+#include "daemon/flash_engine.h"
 #include "daemon/listen.h"
 #include "daemon/server.h"
 #include "daemon/service.h"
@@ -55,10 +57,11 @@ class Daemon {
 
   absl::Status Claim();         // 1. directory, lock, systemd's sockets
   void CreateServers();         // 2. queues, so that the core has its executor
-  absl::Status CreateCore();    // 3. tiers, copier, manager
+  absl::Status CreateCore();    // 3. copier, tiers, manager
   absl::Status StartServers();  // 4. services, threads
   absl::Status OpenSockets();   // 5. clients come
-  absl::StatusOr<std::unique_ptr<tier::Tier>> CreateTier(const TierConfig& tier, TierId id) const;
+  absl::StatusOr<std::unique_ptr<tier::Tier>> CreateTier(const TierConfig& tier, TierId id,
+                                                         const FlashEngine& engine) const;
   absl::StatusOr<Listener> Open(const char* name, int type, unsigned mode);
   // Runs on the thread and waits for it.
   void OnExecutor(Task task);
