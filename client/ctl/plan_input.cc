@@ -112,6 +112,9 @@ absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args) {
   options.onnx.plain = args.plain;
   options.onnx.external_data_required = !args.without_data;
   absl::StatusOr<plan::Graph> graph = graph::ReadGraph(args.graph, options);
+  if (!graph.ok() && ReasonOf(graph.status()) == Reason::kBadArgument) {
+    return Annotate(graph.status(), "--dim");
+  }
   const bool like_a_preset = args.graph.find_first_of("/.") == std::string::npos;
   if (!graph.ok() && absl::IsNotFound(graph.status()) && like_a_preset) {
     return Error(absl::StatusCode::kNotFound, Reason::kNotFound,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The machine that hmmctl runs on, as the planner sees machines: what can be measured without a
-// device in a fifth of a second. Emulated HBM is host memory, so the link between it and DDR is
+// device in a tenth of a second. Emulated HBM is host memory, so the link between it and DDR is
 // memcpy. Every number says in `assumptions` how it came about. One thread at a time.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace hmm::ctl {
 
-// RESOURCE_EXHAUSTED/NO_MEMORY when there is no memory to measure with; UNAVAILABLE/INTERNAL when
-// the clock shows that no honest number came of it.
+// RESOURCE_EXHAUSTED/NO_MEMORY when there is no memory to measure with; UNAVAILABLE/DEADLINE when
+// the machine is too busy: what takes a tenth of a second took ten times that.
 absl::StatusOr<plan::Machine> MeasureThisMachine();
 
 }  // namespace hmm::ctl

@@ -86,7 +86,10 @@ TEST_CASE("unknown planners, machines and presets are told the nearest known") {
 }
 
 TEST_CASE("this machine is measured, and says that it is") {
-  const absl::StatusOr<plan::Machine> machine = LoadMachine("this");
+  absl::StatusOr<plan::Machine> machine = LoadMachine("this");
+  // A busy machine is refused, and says so.
+  for (int i = 0; i < 20 && absl::IsUnavailable(machine.status()); ++i)
+    machine = LoadMachine("this");
   REQUIRE(machine.ok());
   CHECK(machine->flops_per_us > 0);
   CHECK(machine->hbm_bytes_per_us > 0);
