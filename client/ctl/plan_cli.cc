@@ -23,9 +23,11 @@ CLI::App* AddVerb(CLI::App* parent, const std::string& name, const std::string& 
 void AddInput(CLI::App* app, Command* command) {
   PlanArgs* args = &command->plan;
   AddGraphInput(app, command);
-  app->add_option("--machine", args->machine,
-                  absl::StrCat("A preset, a TOML file, or \"this\": measured now (default ",
-                               kDefaultMachine, ")"))
+  app->add_option(
+         "--machine", args->machine,
+         absl::StrCat("h100, gh200, ascend-supernode, a TOML file, or \"this\": measured now "
+                      "(default ",
+                      kDefaultMachine, ")"))
       ->type_name("MACHINE");
 }
 
@@ -44,7 +46,9 @@ void AddPlanning(CLI::App* app, Command* command) {
       ->type_name("SIZE");
   app->add_option("--profile", args->profile, "Durations of ops: CSV with a header op,microseconds")
       ->type_name("CSV");
-  app->add_option("--planner", args->planner, "hmm (default) or a baseline; see --compare")
+  app->add_option(
+         "--planner", args->planner,
+         "hmm (default), none, lru, distance, span-greedy, backward-walk or hyper-parallel")
       ->type_name("NAME");
   app->add_option("--steps", args->steps, "Bound of the planner's effort (default: about a second)")
       ->check(CLI::Range(std::uint64_t{1}, kStepsMax));

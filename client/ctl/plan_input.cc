@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "client/ctl/graph_model.h"
 #include "client/ctl/plan_this_machine.h"
+#include "client/ctl/table.h"
 #include "graph/file_error.h"
 #include "graph/machine_file.h"
 #include "graph/profile.h"
@@ -126,9 +127,11 @@ absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args) {
 
 absl::StatusOr<plan::Machine> LoadMachine(const std::string& name) {
   if (name == "this") return MeasureThisMachine();
-  const absl::StatusOr<plan::Machine> machine =
-      graph::LoadMachine(name.empty() ? kDefaultMachine : name);
+  absl::StatusOr<plan::Machine> machine = graph::LoadMachine(name.empty() ? kDefaultMachine : name);
   if (!machine.ok()) return Annotate(machine.status(), "--machine");
+  // They are printed, and a terminal would obey what a file can hold.
+  machine->name = EscapeKey(machine->name);
+  machine->assumptions = EscapeKey(machine->assumptions);
   return machine;
 }
 

@@ -73,10 +73,11 @@ std::string Figures(const plan::Graph& graph, const Plan& plan) {
 }
 
 std::string FootText(const PlanContext& context) {
-  std::string out =
-      absl::StrCat("machine ", context.machine.name, ": ", context.machine.assumptions, "\n",
-                   "durations: ", context.roofline_ops, " of ", context.graph.ops.size(),
-                   " ops by the roofline of this machine, the rest as given\n");
+  std::string out = absl::StrCat(
+      "machine ", context.machine.name, ": ", context.machine.assumptions, "\n",
+      "durations: ", context.roofline_ops, " of ", context.graph.ops.size(),
+      " ops by the roofline of this machine; the others have one, or take no time (views, "
+      "constants)\n");
   const std::string unknown = UnknownText(context.graph);
   if (!unknown.empty()) absl::StrAppend(&out, unknown, "\n");
   return out;
@@ -260,7 +261,7 @@ class PlanTablePrinter final : public PlanPrinter {
     };
     figures.AddRow({"verdict", std::string(plan::VerdictName(a.verdict)),
                     std::string(plan::VerdictName(b.verdict)), ""});
-    figures.AddRow({"planner", a.planner, b.planner, ""});
+    figures.AddRow({"planner", EscapeKey(a.planner), EscapeKey(b.planner), ""});
     bytes("budget", a.budget_bytes, b.budget_bytes);
     bytes("peak", a.peak_bytes, b.peak_bytes);
     bytes("moved", a.moved_bytes, b.moved_bytes);
@@ -283,6 +284,10 @@ class PlanTablePrinter final : public PlanPrinter {
 
   std::string Check(const PlanContext& context, const CheckReport& report) override {
     if (report.faults.empty()) {
+      if (report.plan.verdict == plan::Verdict::kInfeasible) {
+        return absl::StrCat("good: ", report.plan_file, " says rightly that ", report.graph_file,
+                            " is infeasible in ", FormatBytes(report.plan.budget_bytes), "\n");
+      }
       return absl::StrCat(
           "good: ", report.plan_file, " is safe for ", report.graph_file,
           " whatever the durations: ", std::string(plan::VerdictName(report.plan.verdict)), " in ",

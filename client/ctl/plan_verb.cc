@@ -31,7 +31,7 @@ using plan::Plan;
 constexpr std::uint32_t kSweepPoints = 11;
 constexpr std::uint32_t kSmallestTries = 12;
 constexpr std::size_t kFitOpsMax = 20'000;
-constexpr std::uint32_t kFitTries = 4;  // plans for less, until the addresses fit too
+constexpr std::uint32_t kFitTries = 6;  // plans for less, until the addresses fit too
 
 // A graph with its durations, and the machine they are for.
 struct Subject {

@@ -2,6 +2,7 @@
 #include "plan/planner.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -39,9 +40,26 @@ class Planning {
   // nullopt: nothing fits.
   std::optional<Plan> Run() {
     // Most of the steps go to the order as given; other orders live on what is left.
-    std::vector<Order> orders = GroupChoices();
-    const std::uint64_t share = steps_ * 7 / 10 / orders.size();
-    for (Order& order : orders) Try(std::move(order), true, share);
+    const std::vector<std::uint32_t> groups = GroupsByCost();
+    std::vector<std::size_t> counts = {0};
+    const std::size_t parts = std::min<std::size_t>(groups.size(), 8);
+    for (std::size_t part = 1; part <= parts; ++part) {
+      counts.push_back(groups.size() * part / parts);
+    }
+    const std::uint64_t share = steps_ * 6 / 10 / counts.size();
+    std::size_t best = 0;
+    const auto look = [&](std::size_t count) {
+      const bool better = Try(Offloading(groups, count), true, share);
+      if (better) best = count;
+      return better;
+    };
+    for (const std::size_t count : counts) look(count);
+    // Each group more is a fetch more that cannot hide: close in on the best number from both
+    // sides.
+    for (std::size_t step = groups.size() / std::max<std::size_t>(1, parts); step > 0; step /= 2) {
+      if (best >= step && look(best - step)) continue;
+      if (best + step <= groups.size()) look(best + step);
+    }
     if (!best_.has_value()) return std::nullopt;
     if (options_.reorder) Reorder();
     if (options_.recompute) Recompute();
@@ -55,10 +73,8 @@ class Planning {
     Candidate candidate;
   };
 
-  // Groups to offload: none, all, and parts of them, those first whose fetches cost least for the
-  // bytes they free.
-  std::vector<Order> GroupChoices() const {
-    std::vector<Order> orders = {GivenOrder(graph_)};
+  // Groups that may be offloaded, those first whose fetches cost least for the bytes they free.
+  std::vector<std::uint32_t> GroupsByCost() const {
     const std::vector<bool> may = OffloadableGroups(graph_);
     std::vector<double> fetched(graph_.groups.size(), 0);
     for (const Op& op : graph_.ops) {
@@ -75,15 +91,15 @@ class Planning {
       if (may[g]) by.emplace_back(fetched[g] / bytes, g);
     }
     std::sort(by.begin(), by.end());
-    const std::size_t parts = std::min<std::size_t>(by.size(), 8);
-    for (std::size_t part = 1; part <= parts; ++part) {
-      Order order = GivenOrder(graph_);
-      for (std::size_t i = 0; i < by.size() * part / parts; ++i) {
-        order.offloaded[by[i].second] = true;
-      }
-      orders.push_back(std::move(order));
-    }
-    return orders;
+    std::vector<std::uint32_t> groups;
+    for (const auto& [cost, group] : by) groups.push_back(group);
+    return groups;
+  }
+
+  Order Offloading(const std::vector<std::uint32_t>& groups, std::size_t count) const {
+    Order order = GivenOrder(graph_);
+    for (std::size_t i = 0; i < count; ++i) order.offloaded[groups[i]] = true;
+    return order;
   }
 
   // Searches this order; true if it gave something better than before.
@@ -256,7 +272,11 @@ absl::StatusOr<Plan> PlanOnce(const Graph& graph, const Machine& machine, Bytes 
   totals.budget_bytes = budget;
   FillGraphTotals(graph, totals);
   if (totals.unplanned_peak_bytes <= budget) {
-    const Problem problem = MakeProblem(graph, machine, budget, GivenOrder(graph));
+    // One stream runs in order and needs no more than the peak; several may overlap as room allows.
+    const bool one = std::all_of(graph.ops.begin(), graph.ops.end(),
+                                 [](const Op& op) { return op.stream == 0; });
+    const Problem problem =
+        MakeProblem(graph, machine, one ? totals.unplanned_peak_bytes : budget, GivenOrder(graph));
     Assembled assembled = Assemble(problem, {}, HomeTiers());
     CopyTotals(totals, assembled.plan);
     assembled.plan.verdict = Verdict::kFits;
@@ -290,22 +310,50 @@ absl::StatusOr<Plan> PlanOnce(const Graph& graph, const Machine& machine, Bytes 
   return *std::move(plan);
 }
 
+// The least exposed time of any baseline that fits; infinite if none does.
+double BestBaselineUs(const Graph& graph, const Machine& machine, Bytes budget) {
+  double best = std::numeric_limits<double>::infinity();
+  for (const Planner& planner : Planners()) {
+    if (planner.name == "hmm") continue;
+    const absl::StatusOr<Plan> made = planner.make(graph, machine, budget);
+    if (made.ok() && made->verdict != Verdict::kInfeasible) best = std::min(best, made->stall_us);
+  }
+  return best;
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(const Graph& graph, const Machine& machine, Bytes budget,
                               const PlanOptions& options) {
   HMM_ASSIGN_OR_RETURN(Plan plan, PlanOnce(graph, machine, budget, options));
-  if (plan.verdict == Verdict::kInfeasible) return plan;
-  Bytes less = budget, over = plan.high_water_bytes > budget ? plan.high_water_bytes - budget : 0;
-  for (std::uint32_t i = 0; i < options.fit_tries && over > 0 && less > plan.floor_bytes; ++i) {
-    less -= std::min(over, less - plan.floor_bytes);
+  if (plan.verdict == Verdict::kInfeasible || plan.high_water_bytes <= budget ||
+      options.fit_tries == 0) {
+    return plan;
+  }
+  // Down by what is over until it fits, then half of the way back up with the tries that are left.
+  std::optional<Plan> fitting;
+  Bytes fits = budget, over = plan.high_water_bytes - budget, above = budget;
+  for (std::uint32_t i = 0; i < options.fit_tries; ++i) {
+    const Bytes less = fitting.has_value() ? fits + (above - fits) / 2
+                                           : fits - std::min(over, fits - plan.floor_bytes);
+    if (less == fits) break;
     HMM_ASSIGN_OR_RETURN(Plan tighter, PlanOnce(graph, machine, less, options));
     if (tighter.verdict == Verdict::kInfeasible) break;
-    over = tighter.high_water_bytes > budget ? tighter.high_water_bytes - budget : 0;
     tighter.budget_bytes = budget;
-    if (over == 0) return tighter;
+    if (tighter.high_water_bytes > budget) {
+      above = less;
+      over = tighter.high_water_bytes - budget;
+      if (!fitting.has_value()) fits = less;
+      continue;
+    }
+    fits = less;
+    if (!fitting.has_value() || tighter.stall_us < fitting->stall_us) fitting = std::move(tighter);
   }
-  return plan;
+  // Least exposed time comes first: addresses are not bought with a plan that a baseline beats.
+  if (!fitting.has_value() || fitting->stall_us > BestBaselineUs(graph, machine, budget)) {
+    return plan;
+  }
+  return *std::move(fitting);
 }
 
 }  // namespace hmm::plan

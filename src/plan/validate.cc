@@ -2,6 +2,7 @@
 #include "plan/validate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "plan/validate_internal.h"
@@ -146,9 +147,54 @@ void CheckFigures(const Plan& plan, FaultList& faults) {
     faults.Add(Rule::kFigures, kNone, kNone,
                absl::StrCat("moves add up to ", moved, " bytes, the plan says ", plan.moved_bytes));
   }
+  const auto bad = [&](std::string text) {
+    faults.Add(Rule::kFigures, kNone, kNone, std::move(text));
+  };
+  if (plan.peak_bytes > plan.budget_bytes) bad("the peak that the plan states is over its budget");
+  if (plan.short_bytes != 0 || plan.smallest_budget_bytes != 0) {
+    bad("a plan that fits is said to be short of bytes");
+  }
+  const double stall = std::max(0.0, plan.step_us - plan.compute_us);
+  const bool times = std::isfinite(plan.step_us) && std::isfinite(plan.compute_us) &&
+                     std::abs(stall - plan.stall_us) <= 1e-6 * plan.step_us + 1e-3;
+  if (!times) bad("step, compute and stall contradict each other");
   if (plan.verdict == Verdict::kFits && !plan.moves.empty()) {
     faults.Add(Rule::kFigures, kNone, kNone, "a plan that needs no plan has moves");
   }
+}
+
+// No step needs more than this: all storages from their first to their last use, inputs and outputs
+// and what lives across steps throughout.
+Bytes MostAtOnce(const Graph& graph) {
+  const std::size_t n = graph.ops.size();
+  std::vector<std::size_t> first(graph.storages.size(), n), last(graph.storages.size(), 0);
+  const auto use = [&](StorageIndex s, std::size_t at) {
+    first[s] = std::min(first[s], at);
+    last[s] = std::max(last[s], at);
+  };
+  for (std::size_t at = 0; at < n; ++at) {
+    const Op& op = graph.ops[at];
+    for (const StorageIndex s : op.reads) use(s, at);
+    for (const StorageIndex s : op.writes) use(s, at);
+    if (!op.group.has_value()) continue;
+    for (const StorageIndex s : graph.groups[*op.group].members) use(s, at);
+  }
+  std::vector<Bytes> comes(n + 1), goes(n + 1);
+  for (StorageIndex s = 0; s < graph.storages.size(); ++s) {
+    const Storage& storage = graph.storages[s];
+    if (storage.persistent || storage.pinned || storage.input) first[s] = 0;
+    if (storage.persistent || storage.pinned || storage.output) last[s] = n;
+    if (first[s] > last[s] || n == 0) continue;
+    comes[first[s]] += storage.bytes;
+    goes[std::min(last[s], n - 1)] += storage.bytes;
+  }
+  Bytes held = 0, most = 0;
+  for (std::size_t at = 0; at < n; ++at) {
+    held += comes[at];
+    most = std::max(most, held + graph.ops[at].workspace);
+    held -= goes[at];
+  }
+  return most;
 }
 
 // The op named really needs what the verdict says.
@@ -156,6 +202,10 @@ void CheckInfeasible(const Graph& graph, const Plan& plan, FaultList& faults) {
   const auto bad = [&](std::string text) {
     faults.Add(Rule::kFigures, kNone, kNone, std::move(text));
   };
+  const Bytes peak = MostAtOnce(graph);
+  if (plan.short_tier == TierKind::kHbm && plan.budget_bytes >= peak) {
+    return bad(absl::StrCat("all of it together, ", peak, " bytes, is within the budget"));
+  }
   if (plan.short_tier != TierKind::kHbm || graph.ops.empty()) return;
   if (plan.short_op >= graph.ops.size()) return bad("the op that is short does not exist");
   if (plan.budget_bytes + plan.short_bytes != plan.smallest_budget_bytes) {

@@ -234,5 +234,40 @@ TEST_CASE("intervals that do not overlap never share time, whatever the duration
   CHECK(intervals[1].end <= intervals[2].begin);
 }
 
+TEST_CASE("what fits is said to need no more than its peak, however large the budget") {
+  const Plan plan = PlanOf(OneGap(1, 1, 1, 1), PlainMachine(1), 1 << 20);
+  CHECK(plan.verdict == Verdict::kFits);
+  CHECK(plan.peak_bytes == plan.unplanned_peak_bytes);
+}
+
+TEST_CASE("figures and verdicts that are not true are refused") {
+  const Graph graph = OneGap(1, 1, 1, 1);
+  const Machine machine = PlainMachine(1);
+  const auto faults = [&](const Plan& plan) {
+    const std::vector<PlanFault> found = Validate(graph, machine, plan);
+    for (const PlanFault& fault : found) CHECK(fault.rule == Rule::kFigures);
+    return found.size();
+  };
+  const Plan good = PlanOf(graph, machine, 10);
+  REQUIRE(good.verdict == Verdict::kPlanned);
+  Plan bad = good;
+  bad.peak_bytes = Bytes{1} << 50;
+  CHECK(faults(bad) == 1);
+  bad = good;
+  bad.stall_us = 0;
+  CHECK(faults(bad) == 1);
+  bad = good;
+  bad.short_bytes = 1;
+  CHECK(faults(bad) == 1);
+
+  const Plan short_of = PlanOf(graph, machine, 7);
+  REQUIRE(short_of.verdict == Verdict::kInfeasible);
+  bad = short_of;
+  bad.budget_bytes = bad.unplanned_peak_bytes;  // where all of it fits
+  bad.short_bytes = 1;
+  bad.smallest_budget_bytes = bad.budget_bytes + 1;
+  CHECK(faults(bad) == 1);
+}
+
 }  // namespace
 }  // namespace hmm::plan
