@@ -31,12 +31,21 @@ if(HMM_SANITIZE)
   endif()
 endif()
 
+if(HMM_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "HMM_FUZZ needs clang, which libFuzzer is part of: cmake --preset fuzz")
+  endif()
+  # Coverage for the fuzzer everywhere; its main() only in the targets. Numbers of a file that are
+  # cast to a type they do not fit in are found by no other sanitizer.
+  add_compile_options(-fsanitize=fuzzer-no-link,float-cast-overflow -fno-sanitize-recover=all)
+endif()
+
 set(HMM_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Werror)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC bug 105329: with -O2 it sees overlap in any std::string + or = of a literal.
   list(APPEND HMM_WARNINGS -Wno-restrict)
 endif()
-if(HMM_SANITIZE)
+if(HMM_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 cannot follow values through the sanitizers' checks, and warns inside std::regex.
   list(APPEND HMM_WARNINGS -Wno-maybe-uninitialized)
 endif()

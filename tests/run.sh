@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds and tests everything: tests/run.sh, or only the stages named: tests/run.sh lint dev.
-# Stages: lint, dev, asan, tsan, release. Build trees lie in build/<preset>; BUILD_ROOT puts them
-# elsewhere. The first failure ends the run. Last line: "N passed, N failed", over all CTest runs (a
-# stage that fails without CTest counts as one failure).
+# Stages: lint, dev, asan, tsan, release; and, only when named, fuzz. Build trees lie in
+# build/<preset>; BUILD_ROOT puts them elsewhere. The first failure ends the run. Last line: "N passed,
+# N failed", over all CTest runs (a stage that fails without CTest counts as one failure).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -88,6 +88,17 @@ stage_tsan() {
   run_tests tsan -L '^(unit|conformance|property|rpc)$'
 }
 
+# Whatever reads a file from outside: its seeds, what once broke it, and some seconds of new inputs.
+stage_fuzz() {
+  command -v clang++-14 >/dev/null || {
+    echo "run.sh: fuzz needs clang: apt-get install clang-14 libclang-rt-14-dev" >&2
+    return 1
+  }
+  configure fuzz
+  build fuzz hmm_tests_fuzz
+  run_tests fuzz -L '^fuzz$'
+}
+
 # What users get: built as they would, installed, and run as a daemon.
 stage_release() {
   configure release
@@ -99,8 +110,8 @@ stages=("$@")
 [ "${#stages[@]}" -gt 0 ] || stages=(lint dev asan tsan release)
 for stage in "${stages[@]}"; do
   case $stage in
-    lint | dev | asan | tsan | release) ;;
-    *) echo "run.sh: no stage $stage (lint, dev, asan, tsan, release)" >&2; exit 2 ;;
+    lint | dev | asan | tsan | fuzz | release) ;;
+    *) echo "run.sh: no stage $stage (lint, dev, asan, tsan, fuzz, release)" >&2; exit 2 ;;
   esac
 done
 

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -153,11 +154,24 @@ absl::StatusOr<LayoutCsv> ReadLayoutCsv(const std::string& path) {
 
 std::string FormatLayoutCsv(const LayoutCsv& csv, const std::vector<Bytes>& offsets) {
   HMM_CHECK(offsets.size() == csv.ids.size());
-  std::string out = "id,lower,upper,size,offset\n";
+  bool aligned = false, gaps = false;
+  for (const Interval& interval : csv.intervals) {
+    aligned |= interval.alignment != 1;
+    gaps |= !interval.gaps.empty();
+  }
+  std::string out = absl::StrCat("id,lower,upper,size", aligned ? ",alignment" : "",
+                                 gaps ? ",gaps" : "", ",offset\n");
   for (std::size_t i = 0; i < csv.ids.size(); ++i) {
     const Interval& interval = csv.intervals[i];
-    absl::StrAppend(&out, csv.ids[i], ",", interval.begin, ",", interval.end, ",", interval.bytes,
-                    ",", offsets[i], "\n");
+    absl::StrAppend(&out, csv.ids[i], ",", interval.begin, ",", interval.end, ",", interval.bytes);
+    if (aligned) absl::StrAppend(&out, ",", interval.alignment);
+    if (gaps) {
+      const auto span = [](std::string* to, const TimeSpan& gap) {
+        absl::StrAppend(to, gap.begin, "-", gap.end);
+      };
+      absl::StrAppend(&out, ",", absl::StrJoin(interval.gaps, " ", span));
+    }
+    absl::StrAppend(&out, ",", offsets[i], "\n");
   }
   return out;
 }

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 #include "graph/onnx_model.h"
 #include "onnx/defs/schema.h"
 #include "onnx/defs/shape_inference.h"
@@ -121,6 +122,18 @@ bool Conforms(const NodeView& node, const OpSchema& schema) {
   return true;
 }
 
+// The library divides by strides and by the square of a block size without a look at them; a
+// division by 0 raises a signal, not an exception.
+std::string BadDivisor(const NodeView& node) {
+  for (const std::int64_t stride : node.IntList("strides").value_or(std::vector<std::int64_t>())) {
+    if (stride < 1) return absl::StrCat("attribute strides: ", stride, ", not above 0");
+  }
+  constexpr std::int64_t kBlockMax = std::int64_t{1} << 24;
+  const std::int64_t block = node.Int("blocksize", 1);
+  if (block >= 1 && block <= kBlockMax) return "";
+  return absl::StrCat("attribute blocksize: ", block, " is not from 1 to ", kBlockMax);
+}
+
 // A fused op with the shapes of a standard one.
 std::string StandardName(const std::string& type) {
   if (type == "FusedConv") return "Conv";
@@ -140,6 +153,7 @@ std::string InferByLibrary(const NodeView& node, int opset_version, InferSubgrap
     const OpSchema* schema = onnx::OpSchemaRegistry::Schema(standard, opset_version, domain);
     if (schema == nullptr || !schema->has_type_and_shape_inference_function()) return "";
     if (!Conforms(node, *schema)) return "";
+    if (std::string bad = BadDivisor(node); !bad.empty()) return bad;
     Context context(node, infer_subgraph, outputs);
     schema->GetTypeAndShapeInferenceFunction()(context);
     return "";

@@ -19,8 +19,7 @@ using tier::ByteState;
 Relocator::Relocator(const ManagerOptions& options, Tiers& tiers, TensorStore& store,
                      SessionTable& sessions, copy::Copier& copier, Executor& executor,
                      const Clock& clock, Counters& counters, std::function<void()> settled)
-    : options_(options),
-      tiers_(tiers),
+    : tiers_(tiers),
       store_(store),
       sessions_(sessions),
       clock_(clock),

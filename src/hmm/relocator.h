@@ -120,7 +120,6 @@ class Relocator {
     return (static_cast<std::uint64_t>(tier) << 32) | tenant;
   }
 
-  const ManagerOptions& options_;
   Tiers& tiers_;
   TensorStore& store_;
   SessionTable& sessions_;

@@ -35,6 +35,7 @@ void PlaceInHbm(const Graph& graph, const PlaceOptions& options, Plan& plan) {
     layout_of.push_back(index);
     problem.intervals.push_back({.begin = stay.begin, .end = stay.end, .bytes = stay.bytes});
   }
+  if (!CheckLayoutProblem(problem).ok()) return;  // as many bytes as no machine has
   const LayoutResult layout = MinimizeLayout(problem, {.steps_max = options.steps});
   plan.high_water_bytes = layout.high_water;
   plan.lower_bound_bytes = layout.lower_bound;

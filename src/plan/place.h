@@ -18,8 +18,8 @@ struct PlaceOptions {
   std::uint64_t steps = 100'000;
 };
 
-// Fills in places, alignment, high water and lower bound. Nothing for a plan that is infeasible.
-// REQUIRES: `plan` is a plan of `graph`; the graph's bytes add up to less than 2^60.
+// Fills in places, alignment, high water and lower bound. Nothing for a plan that is infeasible, or
+// whose stays add up to 2^60 bytes or more. REQUIRES: `plan` is a plan of `graph`.
 void PlaceInHbm(const Graph& graph, const PlaceOptions& options, Plan& plan);
 
 }  // namespace hmm::plan

@@ -61,7 +61,6 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(const ArenaOptions& options
 Arena::Arena(const ArenaOptions& options, share::UniqueFd fd, share::Mapping mapping)
     : bytes_(options.bytes),
       chunk_(options.chunk),
-      pages_(options.pages),
       fd_(std::move(fd)),
       mapping_(std::move(mapping)) {
   space_.AddFree({0, bytes_});

@@ -137,7 +137,6 @@ class Arena {
 
   Bytes bytes_;
   Bytes chunk_;
-  ArenaPages pages_;
   share::UniqueFd fd_;
   share::Mapping mapping_;
   bool populate_write_ = true;  // until the kernel says it has no MADV_POPULATE_WRITE

@@ -202,6 +202,8 @@ TEST_CASE("intervals from a CSV file") {
   const absl::StatusOr<LayoutCsv> rich = ParseLayoutCsv(
       "offset,size,upper,lower,gaps,alignment,id\r\n7,5,9,-4,-2-3 5-6,64,x\r\n", "f");
   REQUIRE(rich.ok());
+  CHECK(FormatLayoutCsv(*rich, {64}) ==
+        "id,lower,upper,size,alignment,gaps,offset\nx,-4,9,5,64,-2-3 5-6,64\n");
   const plan::Interval& x = rich->intervals[0];
   CHECK(x.begin == -4);
   CHECK(x.alignment == 64);

@@ -39,6 +39,14 @@ void CheckInvalid(const absl::Status& status, const std::vector<std::string>& wo
   CheckRefused(status, absl::StatusCode::kInvalidArgument, words);
 }
 
+void SetInts(onnx::NodeProto* node, const std::string& name,
+             const std::vector<std::int64_t>& values) {
+  onnx::AttributeProto* attribute = node->add_attribute();
+  attribute->set_name(name);
+  attribute->set_type(onnx::AttributeProto::INTS);
+  for (const std::int64_t value : values) attribute->add_ints(value);
+}
+
 // x -> Relu -> y, sound.
 ModelBuilder Small() {
   ModelBuilder m;
@@ -223,6 +231,41 @@ TEST_CASE("shapes that come out negative or too large are refused where they do"
     CHECK(imported->unknown == std::vector<std::string>{"z"});
   } else {
     CheckInvalid(imported.status(), {"node \"make_z\"", "negative"});
+  }
+}
+
+// The library divides by them: a signal, which nothing catches.
+TEST_CASE("strides and block sizes that nothing can be divided by leave the size unknown") {
+  struct Bad {
+    const char* type;
+    const char* attribute;
+    std::int64_t value;
+  };
+  for (const Bad& bad :
+       {Bad{"Conv", "strides", 0}, Bad{"MaxPool", "strides", 0}, Bad{"LpPool", "strides", -1},
+        Bad{"DepthToSpace", "blocksize", 0}, Bad{"SpaceToDepth", "blocksize", -2},
+        Bad{"DepthToSpace", "blocksize", std::int64_t{1} << 32}}) {
+    const bool conv = std::string(bad.type) == "Conv";
+    const bool strides = std::string(bad.attribute) == "strides";
+    ModelBuilder m;
+    m.Input("x", {std::int64_t{1}, std::int64_t{4}, std::int64_t{8}, std::int64_t{8}});
+    m.Floats("w", {4, 4, 2, 2});
+    onnx::NodeProto* node =
+        conv ? m.Node("Conv", {"x", "w"}, {"y"}) : m.Node(bad.type, {"x"}, {"y"});
+    if (strides) {
+      SetInts(node, "kernel_shape", {2, 2});
+      SetInts(node, bad.attribute, {bad.value, bad.value});
+    } else {
+      ModelBuilder::SetInt(node, bad.attribute, bad.value);
+    }
+    m.Output("y");
+    std::vector<std::string> notes;
+    OnnxOptions options;
+    options.notes = &notes;
+    const plan::Graph imported = m.Import(options);
+    CHECK(imported.unknown == std::vector<std::string>{"y"});
+    REQUIRE(notes.size() == 1);
+    CHECK(notes[0].find(std::string("attribute ") + bad.attribute) != std::string::npos);
   }
 }
 

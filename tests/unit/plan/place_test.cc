@@ -39,6 +39,19 @@ TEST_CASE("what needs no plan has a layout too, and what has no plan has none") 
   CHECK(none->high_water_bytes == 0);
 }
 
+// CheckGraph lets graphs of up to 2^62 bytes through.
+TEST_CASE("stays of more bytes than a layout can add up are planned without one") {
+  Graph graph = OneGap(1, 1, 1, 1);
+  for (Storage& storage : graph.storages) storage.bytes = Bytes{1} << 60;
+  const Machine machine = PlainMachine(1);
+  const absl::StatusOr<Plan> plan = MakePlan(graph, machine, Bytes{1} << 61);
+  REQUIRE(plan.ok());
+  CHECK(plan->verdict == Verdict::kFits);
+  CHECK(plan->places.empty());
+  CHECK(plan->high_water_bytes == 0);
+  CHECK(Validate(graph, machine, *plan).empty());
+}
+
 TEST_CASE("offsets are aligned, and the bound counts what that costs") {
   PlanOptions options;
   options.place.alignment = 16;
