@@ -19,10 +19,10 @@
 namespace hmm::plan {
 namespace {
 
-constexpr std::uint64_t kStepsBase = 3'000'000;   // about a second
-constexpr std::uint64_t kStepsLarge = 1'500'000;  // instead, where a step misses the caches
+constexpr std::uint64_t kStepsBase = 3'000'000;  // about a second
+constexpr std::uint64_t kStepsLarge = 400'000;   // instead, where a step misses the caches
 constexpr std::size_t kLargeOps = 50'000;
-constexpr std::uint64_t kStepsPerOp = 12;       // large graphs get their handful of tries
+constexpr std::uint64_t kStepsPerOp = 8;        // large graphs get their handful of tries
 constexpr std::size_t kBaselinesMax = 200'000;  // ops up to which baselines are considered too
 constexpr std::uint32_t kOrdersMax = 24;        // other orders of ops that are looked at
 
