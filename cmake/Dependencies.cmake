@@ -12,6 +12,7 @@ find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(Boost 1.81 REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(OpenSSL REQUIRED)  # libcrypto, for SHA-256; gRPC brings it anyway
 find_package(ONNX 1.12 CONFIG REQUIRED)  # wants protobuf::libprotobuf; target onnx brings ONNX_NAMESPACE, ONNX_ML
 pkg_check_modules(NUMA REQUIRED IMPORTED_TARGET numa)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)

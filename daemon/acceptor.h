@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Accepts the connections of one gRPC server and hands them over, after a look at who connects and
-// how many are open. The only place that knows gRPC's external acceptor (an experimental API).
+// Accepts the connections of one gRPC server, on one socket or several, and hands them over, after
+// a look at who connects and how many are open. The only place that knows gRPC's external acceptor
+// (an experimental API).
 //
 // A connection is counted until it is closed by either side: gRPC owns the descriptor, so a
 // duplicate of it is watched for the hang-up.
@@ -11,6 +12,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -30,7 +32,6 @@ class ExternalConnectionAcceptor;
 namespace hmm::daemon {
 
 struct AcceptorOptions {
-  std::string name;  // of the socket, for the log
   Role role = Role::kTenant;
   std::size_t connections_max = 1024;  // open at once; those beyond are closed at once
   std::uint32_t overflow_uid = 65534;
@@ -43,24 +44,39 @@ class Acceptor {
   Acceptor(boost::asio::io_context& io, grpc::ServerBuilder& builder, AcceptorOptions options);
   ~Acceptor();
 
-  // REQUIRES: the server runs.
-  void Start(share::UniqueFd listener);
+  // Once for each socket; `name` is for the log. `connections_max`: of this socket, within those of
+  // all; 0: no bound of its own. A uid, too, may have its core::TenantShare of all at most, but for
+  // operators. REQUIRES: the server runs.
+  void Start(share::UniqueFd listener, std::string name, std::size_t connections_max);
   // Open connections stay; gRPC ends them.
   void Stop();
 
  private:
-  using Watched = std::list<boost::asio::posix::stream_descriptor>;
+  struct Socket {
+    std::string name;
+    int fd;
+    std::size_t connections_max;
+    AcceptLoop loop;
+    std::size_t open = 0;
+  };
+  struct Connection {
+    boost::asio::posix::stream_descriptor descriptor;
+    Socket& from;
+    std::uint32_t uid;
+  };
+  using Watched = std::list<Connection>;
 
-  void HandOver(share::UniqueFd connection);
-  void Watch(share::UniqueFd duplicate);
+  void HandOver(Socket& from, share::UniqueFd connection);
+  // As many as may be of one socket and uid.
+  bool HasItsShare(const Socket& from, std::uint32_t uid) const;
+  void Watch(Socket& from, std::uint32_t uid, share::UniqueFd duplicate);
   void Forget(Watched::iterator it);
-  void Turn(const std::string& why);
+  void Turn(const Socket& from, const std::string& why);
 
   boost::asio::io_context& io_;
   const AcceptorOptions options_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc_;
-  AcceptLoop loop_;
-  int listener_fd_ = -1;
+  std::deque<Socket> sockets_;  // stay where they are: loops are running
   Watched watched_;
   bool stopped_ = false;
   LogLimit limit_;

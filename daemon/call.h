@@ -10,6 +10,7 @@
 // that thread's.
 #pragma once
 
+#include <google/protobuf/arena.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/async_unary_call.h>
 
@@ -68,13 +69,13 @@ class Call {
   explicit Call(Method<Request, Response>& method)
       : method_(method), writer_(&context_), arrived_(*this), done_(*this), sent_(*this) {
     context_.AsyncNotifyWhenDone(&done_);
-    method_.request(&context_, &request_, &writer_, &arrived_);
+    method_.request(&context_, request_, &writer_, &arrived_);
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  const Request& request() const { return request_; }
-  Response& response() { return response_; }
+  const Request& request() const { return *request_; }
+  Response& response() { return *response_; }
   TimePoint deadline() const { return DeadlineOf(context_); }
   std::optional<std::string_view> Metadata(std::string_view key) const {
     return MetadataOf(context_, key);
@@ -90,7 +91,7 @@ class Call {
     on_cancel_ = nullptr;
     ++events_;
     if (status.ok()) {
-      writer_.Finish(response_, grpc::Status::OK, &sent_);
+      writer_.Finish(*response_, grpc::Status::OK, &sent_);
     } else {
       writer_.FinishWithError(ToGrpcStatus(status, method_.scope->epoch), &sent_);
     }
@@ -136,8 +137,11 @@ class Call {
 
   Method<Request, Response>& method_;
   grpc::ServerContext context_;
-  Request request_;
-  Response response_;
+  // Both messages and all their parts in one piece: a batch has hundreds.
+  alignas(8) char first_block_[1024];
+  google::protobuf::Arena arena_{first_block_, sizeof(first_block_)};
+  Request* const request_ = google::protobuf::Arena::CreateMessage<Request>(&arena_);
+  Response* const response_ = google::protobuf::Arena::CreateMessage<Response>(&arena_);
   grpc::ServerAsyncResponseWriter<Response> writer_;
   Event<&Call::Arrived> arrived_;
   Event<&Call::Done> done_;
@@ -146,5 +150,20 @@ class Call {
   int events_ = 0;  // outstanding: done, sent
   bool finished_ = false;
 };
+
+// Arms `method` of `service`, which outlives it. `request` is the service's member that asks gRPC
+// for one call of it, `handle` gets each. Once a method, on the queue's thread or before it runs.
+// Serves a StreamMethod as well.
+template <typename AnyMethod, typename AsyncService, typename Request, typename Handle>
+void ArmMethod(CallScope& scope, AsyncService& service, AnyMethod& method, Request request,
+               Handle handle) {
+  method.scope = &scope;
+  method.request = [&service, request, queue = scope.queue](auto* context, auto* in, auto* writer,
+                                                            void* tag) {
+    (service.*request)(context, in, writer, queue, queue, tag);
+  };
+  method.handle = std::move(handle);
+  method.ArmAll();
+}
 
 }  // namespace hmm::daemon

@@ -8,9 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <numeric>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -36,42 +34,6 @@ absl::Status Refuse(const Place& at, std::string_view what) {
                Cat(at.file, ":", at.line, ": ", at.key, ": ", what));
 }
 
-// --- names
-// ----------------------------------------------------------------------------------------
-
-std::size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-// " ; did you mean 'high'?" names the nearest; with nothing near, all of them.
-std::string Suggest(std::string_view given, const std::vector<std::string_view>& known) {
-  std::string_view nearest;
-  std::size_t best = std::numeric_limits<std::size_t>::max();
-  for (const std::string_view name : known) {
-    const std::size_t distance = EditDistance(given, name);
-    if (distance < best) {
-      best = distance;
-      nearest = name;
-    }
-  }
-  const std::size_t near = std::max<std::size_t>(2, given.size() / 2);
-  if (best <= near) return Cat("; did you mean '", nearest, "'?");
-  return Cat("; nearest is '", nearest, "', known are ",
-             absl::StrJoin(known, ", ",
-                           [](std::string* out, std::string_view name) { out->append(name); }));
-}
-
 // --- values
 // ---------------------------------------------------------------------------------------
 
@@ -79,7 +41,12 @@ std::size_t LineOf(const toml::node& node) { return node.source().begin.line; }
 
 absl::StatusOr<Bytes> SizeOf(const Place& at, std::string_view text) {
   absl::StatusOr<Bytes> bytes = ParseBytes(text);
-  if (bytes.ok()) return bytes;
+  if (bytes.ok()) {
+    // "64" would be bytes where its writer meant MiB, as likely as not. None is none in any unit.
+    if (*bytes == 0 || text.find('B') != std::string_view::npos) return bytes;
+    return Refuse(at,
+                  Cat("'", text, "' has no unit; write \"", *bytes, "B\", or KiB, MiB, GiB, TiB"));
+  }
   // "64MB": the decimal unit is the usual mistake, so say exactly what to write.
   constexpr std::string_view kDecimal = "KMGT";
   const std::string_view digits = ToStd(absl::StripAsciiWhitespace(ToAbsl(text)));
@@ -112,6 +79,31 @@ absl::StatusOr<Share> ShareOf(const Place& at, const toml::node& node) {
     return Refuse(at, Cat("'", *text, "' is no percentage above 0, at most 100; write ", wants));
   }
   return Share{.ratio = percent / 100};
+}
+
+absl::StatusOr<TierShares> SharesOf(const Place& at, const toml::node& node) {
+  TierShares shares;
+  const toml::table* const table = node.as_table();
+  if (table == nullptr) {
+    if (!node.is_string() && !node.is_number()) {
+      return Refuse(at, Cat("write ", Expected(KeyType::kShares, "")));
+    }
+    HMM_ASSIGN_OR_RETURN(shares.all, ShareOf(at, node));
+    if (shares.all.bytes == 0 && shares.all.ratio == 0) return Refuse(at, "0 is no share here");
+    return shares;
+  }
+  for (const auto& [tier, share] : *table) {
+    const std::string name(tier.str());
+    const Place here{at.file, tier.source().begin.line, Cat(at.key, ".", name)};
+    HMM_ASSIGN_OR_RETURN(shares.by_tier[name], ShareOf(here, share));
+    if (shares.by_tier[name].bytes == 0 && shares.by_tier[name].ratio == 0) {
+      return Refuse(here, "0 is no share here");
+    }
+  }
+  if (shares.by_tier.empty()) {
+    return Refuse(at, Cat("names no tier; write ", Expected(KeyType::kShares, "")));
+  }
+  return shares;
 }
 
 absl::StatusOr<double> RatioOf(const Place& at, const toml::node& node) {
@@ -227,8 +219,22 @@ absl::Status Store(const Place& at, KeyType type, std::string_view accepts, cons
       *std::get<std::uint64_t*>(slot) = bytes;
       return absl::OkStatus();
     }
+    case KeyType::kRate: {
+      constexpr std::string_view kPerSecond = "/s";
+      std::string text = node.value<std::string>().value_or("");
+      if (!text.ends_with(kPerSecond)) return Refuse(at, Cat("write ", Expected(type, "")));
+      text.resize(text.size() - kPerSecond.size());
+      HMM_ASSIGN_OR_RETURN(const Bytes bytes, SizeOf(at, text));
+      if (bytes == 0) return Refuse(at, "0 is no bandwidth");
+      *std::get<std::uint64_t*>(slot) = bytes;
+      return absl::OkStatus();
+    }
     case KeyType::kShare: {
       HMM_ASSIGN_OR_RETURN(*std::get<Share*>(slot), ShareOf(at, node));
+      return absl::OkStatus();
+    }
+    case KeyType::kShares: {
+      HMM_ASSIGN_OR_RETURN(*std::get<TierShares*>(slot), SharesOf(at, node));
       return absl::OkStatus();
     }
     case KeyType::kTime: {
@@ -258,22 +264,29 @@ absl::Status ReadSection(const std::string& file, std::string_view section, std:
       return Refuse(at, Cat("unknown key", Suggest(given.str(), known)));
     }
     HMM_RETURN_IF_ERROR(Store(at, found->type, found->accepts, found->slot(owner), node));
+    owner.sources[FullName(*found)] = Cat(file, ":", at.line);
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadTiers(const std::string& file, const toml::node& node, Config& config) {
+// [[name]] blocks.
+template <typename Owner>
+absl::Status ReadBlocks(const std::string& file, std::string_view name, const toml::node& node,
+                        std::span<const Key<Owner>> keys, std::vector<Owner>& blocks) {
+  const Place at{file, LineOf(node), std::string(name)};
+  const auto refuse = [&] {
+    return Refuse(at, Cat("write [[", name, "]], with two brackets, once for each ", name));
+  };
   const toml::array* const array = node.as_array();
-  const Place at{file, LineOf(node), "tier"};
-  if (array == nullptr) return Refuse(at, "write [[tier]], with two brackets, once for each tier");
+  if (array == nullptr) return refuse();
   for (const toml::node& element : *array) {
     const toml::table* const table = element.as_table();
-    if (table == nullptr) return Refuse(at, "write [[tier]], once for each tier");
-    TierConfig tier;
-    tier.line = LineOf(element);
-    const std::string shown = Cat("tier[", config.tiers.size(), "]");
-    HMM_RETURN_IF_ERROR(ReadSection(file, "tier", shown, TierKeys(), *table, tier));
-    config.tiers.push_back(std::move(tier));
+    if (table == nullptr) return refuse();
+    Owner block;
+    block.line = LineOf(element);
+    const std::string shown = Cat(name, "[", blocks.size(), "]");
+    HMM_RETURN_IF_ERROR(ReadSection(file, name, shown, keys, *table, block));
+    blocks.push_back(std::move(block));
   }
   return absl::OkStatus();
 }
@@ -289,18 +302,20 @@ absl::StatusOr<Config> ParseConfig(std::string_view text, const std::string& fil
   }
   Config config;
   config.file = file;
-  std::set<std::string_view> sections;
-  for (const Key<Config>& key : ConfigKeys()) sections.insert(key.section);
+  std::vector<std::string_view> sections;
+  for (const Section& section : Sections()) sections.push_back(section.name);
   for (const auto& [name, node] : root) {
     if (name.str() == "tier") {
-      HMM_RETURN_IF_ERROR(ReadTiers(file, node, config));
+      HMM_RETURN_IF_ERROR(ReadBlocks(file, "tier", node, TierKeys(), config.tiers));
+      continue;
+    }
+    if (name.str() == "tenant") {
+      HMM_RETURN_IF_ERROR(ReadBlocks(file, "tenant", node, TenantKeys(), config.tenants));
       continue;
     }
     const Place at{file, name.source().begin.line, std::string(name.str())};
-    if (!sections.contains(name.str())) {
-      std::vector<std::string_view> known(sections.begin(), sections.end());
-      known.push_back("tier");
-      return Refuse(at, Cat("unknown section", Suggest(name.str(), known)));
+    if (std::find(sections.begin(), sections.end(), name.str()) == sections.end()) {
+      return Refuse(at, Cat("unknown section", Suggest(name.str(), sections)));
     }
     if (!node.is_table()) return Refuse(at, Cat("write [", name.str(), "]"));
     HMM_RETURN_IF_ERROR(

@@ -10,12 +10,15 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "daemon/config.h"
+#include "daemon/config_tenants.h"
 #include "daemon/text.h"
 #include "policy/watermark.h"
 #include "share/session_wire.h"
+#include "tier/tier_order.h"
 
 namespace hmm::daemon {
 namespace {
@@ -79,8 +82,18 @@ absl::Status CheckKinds(Config& config) {
           "this build reaches HBM only as host memory: write emulated = true, or name the "
           "numa_node that is HBM");
     }
-    if (!hbm && tier.emulated) {
-      return Refuse(config, tier, "emulated", "only an hbm tier can be; remove the key");
+    if (tier.tier_kind == TierKind::kFlash && tier.emulated) {
+      return Refuse(config, tier, "emulated", "a flash tier cannot be; remove the key");
+    }
+    if (tier.tier_kind == TierKind::kDdr && tier.emulated && tier.link_bandwidth == 0) {
+      return Refuse(config, tier, "emulated",
+                    "an emulated ddr tier stands for a slower pool: give its link_bandwidth, or "
+                    "remove the key");
+    }
+    if (!tier.emulated && tier.link_bandwidth > 0) {
+      return Refuse(config, tier, "link_bandwidth",
+                    "only an emulated tier has one; real ones are measured. Write emulated = true, "
+                    "or remove the key");
     }
     if (tier.tier_kind != TierKind::kFlash && !tier.path.empty()) {
       return Refuse(config, tier, "path", "only a flash tier has one; remove the key");
@@ -123,17 +136,68 @@ absl::Status CheckShape(const Config& config) {
   return absl::OkStatus();
 }
 
-absl::Status CheckBacking(const Config& config, const TierConfig& tier,
-                          const tier::Machine& machine) {
+std::vector<tier::TierPlace> PlacesOf(const Config& config) {
+  std::vector<tier::TierPlace> places;
+  for (const TierConfig& tier : config.tiers) {
+    places.push_back({tier.name, tier.tier_kind, static_cast<int>(tier.numa_node),
+                      tier.link_bandwidth, tier.demote_to});
+  }
+  return places;
+}
+
+// Orders the tiers, so that each stands before where it demotes to.
+absl::Status ResolvePaths(Config& config) {
+  const std::vector<tier::TierPlace> places = PlacesOf(config);
+  if (const auto fault = tier::CheckPaths(places); fault.has_value()) {
+    return Refuse(config, config.tiers[fault->tier], "demote_to", fault->what);
+  }
+  const tier::TierOrder order = tier::OrderTiers(places, config.topology);
+  std::vector<TierId> id_of(places.size());
+  for (std::size_t i = 0; i < order.order.size(); ++i) {
+    id_of[order.order[i]] = static_cast<TierId>(i);
+  }
+  std::vector<TierConfig> ordered;
+  for (const std::size_t i : order.order) {
+    TierConfig& tier = ordered.emplace_back(std::move(config.tiers[i]));
+    tier.rank = order.ranks[i];
+    tier.below.reset();
+    if (order.demote_to[i].has_value()) tier.below = id_of[*order.demote_to[i]];
+  }
+  config.tiers = std::move(ordered);
+  return absl::OkStatus();
+}
+
+absl::Status CheckNode(Config& config, const TierConfig& tier, const tier::Machine& machine) {
+  if (tier.numa_node < 0) return absl::OkStatus();
+  const auto id = static_cast<int>(tier.numa_node);
+  const auto& nodes = config.topology.nodes;
+  if (nodes.empty()) {
+    if (id < machine.numa_nodes) return absl::OkStatus();
+    return Refuse(config, tier, "numa_node",
+                  Cat("this machine has ", machine.numa_nodes, "; nodes count from 0"));
+  }
+  const tier::MemoryNode* const node = config.topology.Find(id);
+  if (node == nullptr) {
+    const std::string known = absl::StrJoin(
+        nodes, ", ", [](std::string* out, const tier::MemoryNode& n) { Append(*out, n.id); });
+    return Refuse(config, tier, "numa_node",
+                  Cat("this machine has no node ", id, "; it has ", known));
+  }
+  if (!node->allowed) {
+    config.warnings.push_back(
+        Cat(tier.name, ": the cpuset of this process forbids NUMA node ", id,
+            "; its memory comes from any node. Mend it with AllowedMemoryNodes= or cpuset.mems"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBacking(Config& config, const TierConfig& tier, const tier::Machine& machine) {
   const Bytes chunk = tier.commit_chunk;
   if (chunk < kChunkMin || (chunk & (chunk - 1)) != 0) {
     return Refuse(config, tier, "commit_chunk",
                   Cat(FormatBytes(chunk), " is no power of two from 64KiB on"));
   }
-  if (tier.numa_node >= machine.numa_nodes) {
-    return Refuse(config, tier, "numa_node",
-                  Cat("this machine has ", machine.numa_nodes, "; nodes count from 0"));
-  }
+  HMM_RETURN_IF_ERROR(CheckNode(config, tier, machine));
   if (tier.pages == "hugetlb" && tier.capacity_bytes > machine.huge_pages_free) {
     return Refuse(
         config, tier, "pages",
@@ -257,7 +321,10 @@ absl::StatusOr<Resources::Disk> DiskAt(const std::string& path) {
 
 absl::StatusOr<Resources> DetectResources() {
   HMM_ASSIGN_OR_RETURN(tier::Machine machine, tier::DetectMachine());
-  return Resources{.machine = std::move(machine), .disk = DiskAt, .path = CheckPath};
+  return Resources{.machine = std::move(machine),
+                   .topology = tier::ReadTopology(),
+                   .disk = DiskAt,
+                   .path = CheckPath};
 }
 
 absl::Status CheckConfig(Config& config, const Resources& resources) {
@@ -265,7 +332,17 @@ absl::Status CheckConfig(Config& config, const Resources& resources) {
   HMM_RETURN_IF_ERROR(CheckNames(config));
   HMM_RETURN_IF_ERROR(CheckKinds(config));
   HMM_RETURN_IF_ERROR(CheckShape(config));
+  HMM_RETURN_IF_ERROR(CheckTenants(config));
+  config.warnings.clear();
+  if (resources.topology.ok()) {
+    config.topology = *resources.topology;
+  } else {
+    config.warnings.push_back(
+        Cat(MessageOf(resources.topology.status()), "; NUMA nodes are taken to be equal"));
+  }
+  HMM_RETURN_IF_ERROR(ResolvePaths(config));
   HMM_RETURN_IF_ERROR(ResolveMemory(config, resources));
+  HMM_RETURN_IF_ERROR(resources.directory(config.dir));
   return ResolveDisk(config, resources);
 }
 
@@ -293,6 +370,11 @@ bool ChooseTiers(Config& config, const Resources& resources) {
     flash.kind = "flash";
     flash.capacity = modest(16 * kGiB, disk->available / 4);
     config.tiers.push_back(flash);
+  }
+  for (TierConfig& tier : config.tiers) {
+    for (const char* key : {"tier.name", "tier.kind", "tier.capacity", "tier.emulated"}) {
+      tier.sources[key] = "chosen for this machine";
+    }
   }
   return true;
 }

@@ -41,9 +41,11 @@ std::string DefaultConfigText() {
   std::string out =
       "# SPDX-License-Identifier: Apache-2.0\n"
       "#\n"
-      "# hmmd.toml: every key, commented out, at its default. Sizes are base 1024 (KiB, MiB, GiB,\n"
-      "# TiB); ratios lie between 0 and 1; an unknown key refuses to start. Check a file with\n"
+      "# hmmd.toml: every key, commented out, at its default. Sizes are base 1024 (B, KiB, MiB,\n"
+      "# GiB, TiB); ratios lie between 0 and 1; an unknown key refuses to start. Check a file "
+      "with\n"
       "#   hmmd --check-config --config FILE\n"
+      "# and see what it comes to, and what comes from where, with --print-config.\n"
       "# Written by `hmmd --default-config`.\n";
   Config config;
   std::string_view section;
@@ -54,12 +56,19 @@ std::string DefaultConfigText() {
     }
     AppendKey(key, config, out);
   }
-  out +=
-      "\n# One block for each tier, fastest first. Without any, hmmd looks at the machine and "
-      "makes an\n"
-      "# emulated hbm0, a ddr0 and a flash0 of modest size.\n#[[tier]]\n";
   TierConfig tier;
-  for (const Key<TierConfig>& key : TierKeys()) AppendKey(key, tier, out);
+  TenantConfig tenant;
+  for (const Section& block : Sections()) {
+    if (!block.repeated) continue;
+    out.push_back('\n');
+    AppendComment(block.doc, out);
+    Append(out, "#[[", block.name, "]]\n");
+    if (block.name == "tier") {
+      for (const Key<TierConfig>& key : TierKeys()) AppendKey(key, tier, out);
+    } else {
+      for (const Key<TenantConfig>& key : TenantKeys()) AppendKey(key, tenant, out);
+    }
+  }
   return out;
 }
 

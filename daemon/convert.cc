@@ -48,6 +48,16 @@ absl::StatusOr<TensorKind> DecodeKind(v1::TensorKind kind, int index) {
   return static_cast<TensorKind>(kind);
 }
 
+absl::StatusOr<core::TensorSpec> DecodeSpec(const v1::TensorSpec& spec, int index) {
+  HMM_ASSIGN_OR_RETURN(const TensorKind kind, DecodeKind(spec.kind(), index));
+  return core::TensorSpec{.bytes = spec.bytes(),
+                          .kind = kind,
+                          .key = spec.key(),
+                          .priority = spec.priority(),
+                          .recompute_us = spec.recompute_us(),
+                          .droppable = spec.droppable()};
+}
+
 std::vector<std::string> DecodeKeys(const google::protobuf::RepeatedPtrField<std::string>& keys) {
   return {keys.begin(), keys.end()};
 }
@@ -104,19 +114,17 @@ absl::StatusOr<core::AllocateArgs> Decode(const v1::AllocateRequest& request) {
   core::AllocateArgs args;
   args.tensors.reserve(static_cast<std::size_t>(request.tensors_size()));
   for (int i = 0; i < request.tensors_size(); ++i) {
-    const v1::TensorSpec& spec = request.tensors(i);
-    HMM_ASSIGN_OR_RETURN(const TensorKind kind, DecodeKind(spec.kind(), i));
-    args.tensors.push_back({.bytes = spec.bytes(),
-                            .kind = kind,
-                            .key = spec.key(),
-                            .priority = spec.priority(),
-                            .recompute_us = spec.recompute_us(),
-                            .droppable = spec.droppable()});
+    HMM_ASSIGN_OR_RETURN(args.tensors.emplace_back(), DecodeSpec(request.tensors(i), i));
+  }
+  if (request.has_ahead_like()) {
+    HMM_ASSIGN_OR_RETURN(args.ahead_like.emplace(), DecodeSpec(request.ahead_like(), 0));
   }
   args.all = request.all();
   args.wait = request.wait();
   args.tier = request.tier();
   args.allow_lower = request.allow_lower();
+  args.ahead = request.ahead();
+  args.taken = DecodeHandles(request.taken());
   return args;
 }
 
@@ -166,11 +174,13 @@ core::SwapArgs Decode(const v1::SwapRequest& request) {
 }
 
 void Encode(const core::AllocateResult& result, v1::AllocateResponse& out) {
-  EncodeEach(result.tensors, *out.mutable_results(),
-             [](const core::Allocated& tensor, v1::AllocateResponse::Result& to) {
-               to.set_handle(tensor.handle.Pack());
-               EncodeLocation(tensor.location, *to.mutable_location());
-             });
+  const auto encode = [](const core::Allocated& tensor, v1::AllocateResponse::Result& to) {
+    to.set_handle(tensor.handle.Pack());
+    EncodeLocation(tensor.location, *to.mutable_location());
+  };
+  EncodeEach(result.tensors, *out.mutable_results(), encode);
+  out.mutable_ahead()->Reserve(static_cast<int>(result.ahead.size()));
+  for (const core::Allocated& tensor : result.ahead) encode(tensor, *out.add_ahead());
 }
 
 void Encode(const core::AcquireResult& result, v1::AcquireResponse& out) {
@@ -222,6 +232,7 @@ void Encode(const core::TensorInfo& info, const core::Manager& manager, v1::Tens
   if (info.tier < manager.tier_count()) out.set_tier_name(manager.tier(info.tier).name());
   out.set_bytes(info.bytes);
   out.set_sealed(info.sealed);
+  out.set_reserved(info.ahead);
   out.set_droppable(info.droppable);
   out.set_priority(info.priority);
   out.set_recompute_us(info.recompute_us);
@@ -298,6 +309,7 @@ void Encode(const core::StatusInfo& info, v1::GetStatusResponse& out) {
   to.set_lost_tensors(from.lost_tensors);
   to.set_expelled_sessions(from.expelled_sessions);
   to.set_reaped_sessions(from.reaped_sessions);
+  to.set_ahead_taken_back(from.ahead_taken_back);
   out.set_draining(info.draining);
 }
 
@@ -312,6 +324,8 @@ void Encode(const core::SessionStatus& info, v1::SessionInfo& out) {
   out.set_pinned_bytes(info.pinned_bytes);
   out.set_age_ms(Ms(info.age));
   out.set_tensors(info.tensors);
+  out.set_oldest_pin_ms(Ms(info.oldest_pin));
+  if (info.oldest_pin > Duration{}) out.set_oldest_pin_handle(info.oldest_pin_of.Pack());
 }
 
 }  // namespace hmm::daemon

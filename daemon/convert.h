@@ -4,12 +4,15 @@
 // (unknown enum values, bad combinations); everything else is the manager's to judge.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "hmm/events.h"
 #include "hmm/manager.h"
 #include "hmm/types.h"
 #include "hmm/v1/admin.pb.h"
@@ -45,5 +48,21 @@ void Encode(const core::TensorInfo& info, const core::Manager& manager, v1::Tens
 void Encode(const core::TierInfo& info, v1::TierInfo& out);
 void Encode(const core::StatusInfo& info, v1::GetStatusResponse& out);
 void Encode(const core::SessionStatus& info, v1::SessionInfo& out);
+
+// --- inspection and administration (convert_inspect.cc)
+// ------------------------------------------- Microseconds since the Unix epoch of a moment on the
+// core's clock.
+std::int64_t UnixUs(TimePoint when);
+// nullopt for UNSPECIFIED. INVALID_ARGUMENT/BAD_ENUM, here and below.
+absl::StatusOr<std::optional<TensorKind>> DecodeKind(std::string_view field, v1::TensorKind kind);
+absl::StatusOr<core::TensorFilter> Decode(const v1::ListTensorsRequest& request);
+absl::StatusOr<core::TensorSelector> Decode(const v1::TensorSelector& request);
+void Encode(const core::MoveRecord& record, const core::Manager& manager, v1::MoveRecord& out);
+void Encode(const core::TierHealth& health, v1::TierHealth& out);
+void Encode(const core::Explanation& info, const core::Manager& manager, v1::ExplainResponse& out);
+void Encode(const core::Event& event, const core::Manager& manager, v1::Event& out);
+// Of all tiers, or of the one named.
+void EncodeOccupancy(const std::vector<core::TierInfo>& tiers, std::string_view only,
+                     v1::OccupancyEvent& out);
 
 }  // namespace hmm::daemon

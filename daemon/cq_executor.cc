@@ -8,6 +8,12 @@
 #include "base/check.h"
 
 namespace hmm::daemon {
+namespace {
+
+// Taken from the network between two rounds of tasks: a call is a few of them.
+constexpr int kEventsPerTurn = 16;
+
+}  // namespace
 
 // One PostAfter. Owned by timers_ until its alarm is delivered; gRPC knows it by its address.
 struct CqExecutor::Timer final : CqTag {
@@ -34,7 +40,7 @@ void CqExecutor::Post(Task task) {
   std::lock_guard lock(mutex_);
   if (closed_) return;
   tasks_.push_back(std::move(task));
-  if (waking_) return;
+  if (waking_ || runner_ == std::this_thread::get_id()) return;
   waking_ = true;
   wake_.alarm.Set(queue_.get(), gpr_time_0(GPR_CLOCK_MONOTONIC), &wake_);
 }
@@ -51,9 +57,36 @@ void CqExecutor::PostAfter(Duration delay, Task task) {
 }
 
 void CqExecutor::Run() {
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue_->Next(&tag, &ok)) Dispatch(tag, ok);
+  {
+    std::lock_guard lock(mutex_);
+    runner_ = std::this_thread::get_id();
+  }
+  bool timed_out = false;
+  while (Turn(gpr_inf_future(GPR_CLOCK_MONOTONIC), timed_out)) {
+  }
+}
+
+bool CqExecutor::HasTasks() {
+  std::lock_guard lock(mutex_);
+  return !tasks_.empty();
+}
+
+bool CqExecutor::Turn(gpr_timespec until, bool& timed_out) {
+  const bool tasks = HasTasks();
+  // With tasks there: what has come, without sleeping, and not without end.
+  for (int left = tasks ? kEventsPerTurn : 1; left > 0; --left) {
+    void* tag = nullptr;
+    bool ok = false;
+    const auto next =
+        queue_->AsyncNext(&tag, &ok, tasks ? gpr_inf_past(GPR_CLOCK_MONOTONIC) : until);
+    if (next == grpc::CompletionQueue::SHUTDOWN) return false;
+    timed_out = next == grpc::CompletionQueue::TIMEOUT;
+    if (timed_out) break;
+    Dispatch(tag, ok);
+  }
+  if (tasks) RunTasks();
+  timed_out = timed_out && !tasks;
+  return true;
 }
 
 void CqExecutor::Dispatch(void* tag, bool ok) {
@@ -68,18 +101,17 @@ void CqExecutor::Dispatch(void* tag, bool ok) {
 bool CqExecutor::RunFor(Duration span) {
   const gpr_timespec until =
       gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(span.count(), GPR_TIMESPAN));
-  void* tag = nullptr;
-  bool ok = false;
-  for (;;) {
-    switch (queue_->AsyncNext(&tag, &ok, until)) {
-      case grpc::CompletionQueue::SHUTDOWN:
-        return false;
-      case grpc::CompletionQueue::TIMEOUT:
-        return true;
-      case grpc::CompletionQueue::GOT_EVENT:
-        Dispatch(tag, ok);
-    }
+  {
+    std::lock_guard lock(mutex_);
+    runner_ = std::this_thread::get_id();
   }
+  for (bool timed_out = false; !timed_out;) {
+    if (!Turn(until, timed_out)) return false;
+  }
+  // Until it runs again, wake-ups are needed as from anywhere else.
+  std::lock_guard lock(mutex_);
+  runner_ = {};
+  return true;
 }
 
 void CqExecutor::Shutdown() {
@@ -95,13 +127,18 @@ void CqExecutor::Shutdown() {
   // Outside the lock: a task's destructor may post.
 }
 
-void CqExecutor::Wake::Proceed(bool /*ok*/) { owner_.RunTasks(); }
+void CqExecutor::Wake::Proceed(bool /*ok*/) {
+  {
+    std::lock_guard lock(owner_.mutex_);
+    owner_.waking_ = false;
+  }
+  owner_.RunTasks();
+}
 
 void CqExecutor::RunTasks() {
   std::deque<Task> ready;
   {
     std::lock_guard lock(mutex_);
-    waking_ = false;
     ready.swap(tasks_);
   }
   // Those posted meanwhile get a wake-up of their own, so that calls are served in between.

@@ -8,6 +8,10 @@
 //   PostAfter -> one alarm each ------------------^
 //   gRPC events (calls) --------------------------^
 //
+// What a task posts needs no wake-up: the thread looks before it sleeps. In between it takes what
+// has come from the network; by alarms alone it would not, for gRPC looks at no socket while
+// anything is in the queue, and a chain of tasks that post the next would keep all calls out.
+//
 // Threads: Post, PostAfter and Shutdown from any thread; Run from exactly one.
 #pragma once
 
@@ -17,6 +21,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 #include "base/executor.h"
@@ -63,6 +68,9 @@ class CqExecutor final : public Executor {
 
   // Runs what the queue gave out.
   void Dispatch(void* tag, bool ok);
+  // Some events and all tasks that are there, or one event by `until`. False: shut down, drained.
+  bool Turn(gpr_timespec until, bool& timed_out);
+  bool HasTasks();
   void RunTasks();
   void RunTimer(Timer* timer, bool ok);
 
@@ -71,7 +79,8 @@ class CqExecutor final : public Executor {
   std::mutex mutex_;
   // Under mutex_:
   bool closed_ = false;
-  bool waking_ = false;  // the wake-up alarm is set and has not been delivered
+  std::thread::id runner_;  // who is in Run or RunFor
+  bool waking_ = false;     // the wake-up alarm is set and has not been delivered
   std::deque<Task> tasks_;
   std::unordered_map<Timer*, std::unique_ptr<Timer>> timers_;
 };

@@ -21,6 +21,8 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "copy/copier.h"
+#include "copy/fragment_copier.h"
+#include "daemon/calibration_file.h"
 #include "daemon/config.h"
 #include "daemon/flash_engine.h"
 #include "daemon/listen.h"
@@ -59,13 +61,17 @@ class Daemon {
   void CreateServers();         // 2. queues, so that the core has its executor
   absl::Status CreateCore();    // 3. copier, tiers, manager
   absl::Status StartServers();  // 4. services, threads
-  absl::Status OpenSockets();   // 5. clients come
+  void KnowLinks();             // 5. what was measured of the links, or a measurement
+  absl::Status OpenSockets();   // 6. clients come
   absl::StatusOr<std::unique_ptr<tier::Tier>> CreateTier(const TierConfig& tier, TierId id,
                                                          const FlashEngine& engine) const;
   absl::StatusOr<Listener> Open(const char* name, int type, unsigned mode);
+  absl::Status OpenTenantSockets(const TenantConfig& tenant);
   // Runs on the thread and waits for it.
   void OnExecutor(Task task);
   void OnIo(Task task);
+  // Measures, before there are clients. A failure is a warning: estimates are then guesses.
+  void Calibrate();
 
   const Config config_;
   ConnectionBudget budget_;
@@ -74,15 +80,18 @@ class Daemon {
 
   // In the order of their lives: what stands below may use what stands above.
   std::optional<LockFile> lock_;
+  std::vector<LockFile> tenant_locks_;  // of directories outside ours
   std::map<std::string, share::UniqueFd> adopted_;
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> io_work_;
   std::unique_ptr<RpcServer> tenant_;
   std::unique_ptr<RpcServer> admin_;
+  std::optional<CalibrationFile> calibration_;
   std::unique_ptr<core::Manager> manager_;
   // Ends before the manager does: its copies under way touch the manager's tiers. By then the
   // executor runs nothing, so that nobody submits to it.
   std::unique_ptr<copy::Copier> copier_;
+  std::unique_ptr<copy::FragmentCopier> fragments_;
   std::unique_ptr<Sessions> sessions_;
   std::vector<Listener> listeners_;
   std::thread io_thread_;

@@ -39,6 +39,14 @@ absl::Status MakeDirectory(const std::string& directory, unsigned mode) {
   return absl::OkStatus();
 }
 
+absl::Status DirectoryError(const absl::Status& status) {
+  if (ReasonOf(status) != Reason::kIo) return status;
+  return Error(status.code(), Reason::kIo,
+               Cat("daemon.dir: ", MessageOf(status),
+                   "; name a directory that this user may make and write in, with --dir, $HMM_DIR "
+                   "or [daemon] dir"));
+}
+
 absl::StatusOr<LockFile> LockFile::Take(const std::string& directory) {
   const std::string path = directory + "/hmmd.lock";
   share::UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -74,8 +82,9 @@ absl::StatusOr<Listener> Listener::Bind(const std::string& path, int type, unsig
     return PosixError(path, errno);
   }
   struct stat status {};
-  if (chmod(path.c_str(), mode) != 0 || lstat(path.c_str(), &status) != 0 ||
-      listen(fd.get(), kBacklog) != 0) {
+  // Never through a link: a tenant's directory may be the tenant's to write.
+  if (fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW) != 0 ||
+      lstat(path.c_str(), &status) != 0 || listen(fd.get(), kBacklog) != 0) {
     const int error = errno;
     unlink(path.c_str());
     return PosixError(path, error);

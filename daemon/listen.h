@@ -20,6 +20,8 @@ inline constexpr char kAdminSocket[] = "admin.sock";
 
 // Creates `directory` (and its parents) with `mode` if it is not there.
 absl::Status MakeDirectory(const std::string& directory, unsigned mode);
+// Why the daemon's own directory cannot be had, with what to do about it.
+absl::Status DirectoryError(const absl::Status& status);
 
 // An flock on <directory>/hmmd.lock for as long as the object lives. The file stays: removing it
 // would let a third daemon lock a new file while a second still waits for the old one.

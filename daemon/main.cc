@@ -2,6 +2,7 @@
 //
 // hmmd. Reads its configuration, starts the daemon object (daemon.h has the object graph), tells
 // systemd, waits for a signal, stops. Exit status: 0 ok, 1 failed, 2 usage.
+#include <malloc.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
@@ -16,9 +17,12 @@
 #include <iostream>
 #include <string>
 
+#include "base/man_page.h"
 #include "base/status.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
+#include "daemon/listen.h"
+#include "daemon/log_format.h"
 #include "daemon/notify.h"
 #include "daemon/text.h"
 #include "daemon/version.h"
@@ -30,6 +34,8 @@ struct Arguments {
   std::string config;
   std::string dir;
   bool check = false;
+  bool print = false;
+  std::string docs;
   bool print_default = false;
 };
 
@@ -37,6 +43,10 @@ struct Arguments {
 void PrepareProcess() {
   // gRPC is not safe to fork; without this it would install handlers that pretend.
   setenv("GRPC_ENABLE_FORK_SUPPORT", "0", 1);
+  // The tables of a million tensors double as they grow. What they leave must go back to the
+  // system: glibc else raises this threshold to 32 MiB with every array that is freed
+  // (bench_memory).
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
   std::signal(SIGPIPE, SIG_IGN);
   umask(0077);
   rlimit limit{};
@@ -45,9 +55,10 @@ void PrepareProcess() {
     setrlimit(RLIMIT_NOFILE, &limit);
   }
   auto logger = spdlog::stderr_logger_mt("hmmd");
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  logger->set_formatter(MakeLogFormatter("text"));
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
+  QuietProtobuf();
 }
 
 absl::StatusOr<Config> Configure(const Arguments& arguments, const Resources& resources) {
@@ -55,9 +66,16 @@ absl::StatusOr<Config> Configure(const Arguments& arguments, const Resources& re
   if (!arguments.config.empty()) {
     HMM_ASSIGN_OR_RETURN(config, LoadConfig(arguments.config));
   }
-  if (!arguments.dir.empty()) {
-    config.dir = arguments.dir;
-    config.state_dir = arguments.dir + "/state";
+  const char* const environment = std::getenv("HMM_DIR");
+  const bool given = environment != nullptr && *environment != '\0';
+  if (const std::string dir = !arguments.dir.empty() ? arguments.dir
+                              : given                ? environment
+                                                     : "";
+      !dir.empty()) {
+    const char* const source = arguments.dir.empty() ? "environment HMM_DIR" : "flag --dir";
+    config.dir = dir;
+    config.state_dir = dir + "/state";
+    config.sources["daemon.dir"] = config.sources["daemon.state_dir"] = source;
   }
   if (ChooseTiers(config, resources)) {
     spdlog::info("no [[tier]] is configured: sizes chosen for this machine; HBM is emulated");
@@ -102,6 +120,41 @@ int Printed() {
   return 1;
 }
 
+// hmmd(8).
+std::string ManText(const CLI::App& app) {
+  ManPage page("hmmd", 8, kVersion, "the hierarchical memory manager of a node");
+  page.Section("SYNOPSIS");
+  page.Paragraph("hmmd [OPTION]...");
+  page.Section("DESCRIPTION");
+  page.Paragraph(
+      "Owns the HBM, DDR and flash pools of this node and lends tensors out of them to inference "
+      "processes over unix sockets. Serves until SIGTERM or SIGINT, then drains. Logs to standard "
+      "error. SIGHUP is ignored: restart to apply a changed file.");
+  page.Section("OPTIONS");
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    const std::string type = option->get_items_expected_max() > 0 ? option->get_type_name() : "";
+    page.Term(Cat(option->get_name(false, true), type.empty() ? "" : " ", type),
+              option->get_description());
+  }
+  page.Section("FILES");
+  page.Term("/etc/hmm/hmmd.toml", "The configuration of the service; hmmd.toml(5).");
+  page.Term("/run/hmm", "hmm.sock and session.sock of clients, admin.sock of hmmctl.");
+  page.Term("/var/lib/hmm", "Flash tiers without a path of their own. Overwritten at start.");
+  page.Section("ENVIRONMENT");
+  page.Term("HMM_DIR", "As --dir, which goes first. Clients and hmmctl look there too.");
+  page.Section("EXIT STATUS");
+  page.Paragraph("0: stopped as asked. 1: failed, with a word on standard error. 2: wrong usage.");
+  page.Section("SEE ALSO");
+  page.Paragraph("hmmctl(1), hmmd.toml(5)");
+  return page.text();
+}
+
+std::string DocsText(const std::string& page, const CLI::App& app) {
+  if (page == "config.md") return ConfigReferenceText();
+  return page == "hmmd.8" ? ManText(app) : ConfigManPage(kVersion);
+}
+
 // Below it not even the daemon's own event loops come up, and they would not say why.
 constexpr rlim_t kDescriptorsMin = 64;
 absl::Status CheckDescriptors() {
@@ -116,15 +169,27 @@ absl::Status CheckDescriptors() {
 
 absl::Status Run(const Arguments& arguments) {
   HMM_RETURN_IF_ERROR(CheckDescriptors());
-  HMM_ASSIGN_OR_RETURN(const Resources resources, DetectResources());
+  HMM_ASSIGN_OR_RETURN(Resources resources, DetectResources());
+  if (!arguments.check && !arguments.print) {
+    resources.directory = [](const std::string& directory) {
+      return DirectoryError(MakeDirectory(directory, 0755));
+    };
+  }
   HMM_ASSIGN_OR_RETURN(const Config config, Configure(arguments, resources));
+  for (const std::string& warning : config.warnings) spdlog::warn("{}", warning);
   if (arguments.check) {
     std::cout << (config.file.empty() ? "built-in configuration" : config.file) << ": ok, "
               << Summary(config) << "\n";
     if (!std::cout.flush()) return PosixError("standard output", EIO);
     return absl::OkStatus();
   }
-  spdlog::set_level(spdlog::level::from_str(config.log_level));
+  if (arguments.print) {
+    std::cout << EffectiveConfigText(config);
+    if (!std::cout.flush()) return PosixError("standard output", EIO);
+    return absl::OkStatus();
+  }
+  spdlog::set_formatter(MakeLogFormatter(config.log_format));
+  HMM_RETURN_IF_ERROR(SetLogLevel(config.log_level));
   Signals signals;
   HMM_ASSIGN_OR_RETURN(const std::unique_ptr<Daemon> daemon, Daemon::Start(config));
   spdlog::info("hmmd {} serves {} in {}", kVersion, Summary(config), config.dir);
@@ -146,12 +211,21 @@ int main(int argc, char** argv) {
   CLI::App app{"hmmd, the hierarchical memory manager of a node", "hmmd"};
   app.set_version_flag("--version", hd::Cat("hmmd ", hd::kVersion));
   app.add_option("--config", arguments.config,
-                 "configuration file (TOML); without it, sizes are chosen for this machine");
+                 "configuration file (TOML); without it, sizes are chosen for this machine")
+      ->type_name("FILE");
   app.add_option("--dir", arguments.dir,
-                 "keep sockets and state under this directory (a private daemon)");
+                 "keep sockets and state under this directory, whatever the file says (a private "
+                 "daemon); without it, $HMM_DIR")
+      ->type_name("DIR");
   app.add_flag("--check-config", arguments.check, "check the configuration and exit");
+  app.add_flag("--print-config", arguments.print,
+               "check the configuration, print what it comes to with the source of each value, and "
+               "exit");
   app.add_flag("--default-config", arguments.print_default,
                "print a configuration file with every key at its default and exit");
+  app.add_option("--docs", arguments.docs)
+      ->check(CLI::IsMember({"hmmd.8", "hmmd.toml.5", "config.md"}))
+      ->group("");  // for our own build
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -164,6 +238,10 @@ int main(int argc, char** argv) {
   }
   if (arguments.print_default) {
     std::cout << hd::DefaultConfigText();
+    return hd::Printed();
+  }
+  if (!arguments.docs.empty()) {
+    std::cout << hd::DocsText(arguments.docs, app);
     return hd::Printed();
   }
   hd::PrepareProcess();

@@ -11,6 +11,7 @@
 #include "daemon/call.h"
 #include "daemon/convert.h"
 #include "daemon/service.h"
+#include "daemon/session_call.h"
 #include "hmm/v1/memory.grpc.pb.h"
 
 namespace hmm::daemon {
@@ -55,20 +56,15 @@ class MemoryService final : public Service {
   absl::Status Describe(const v1::DescribeRequest& request, SessionId session,
                         v1::DescribeResponse& out);
 
-  // A call that answers at once.
-  template <typename Request, typename Response>
-  void Answer(CallOf<Request, Response> call,
-              absl::Status (MemoryService::*verb)(const Request&, SessionId, Response&)) {
-    const auto session = Authenticate(manager_, call->Metadata(kTokenKey));
-    if (!session.ok()) return call->Finish(session.status());
-    call->response().set_epoch(manager_.boot_epoch());
-    call->Finish((this->*verb)(call->request(), *session, call->response()));
-  }
-
-  // A call that may wait: cancelled with the client, unless it has answered already.
-  template <typename Request, typename Response>
-  void Await(CallOf<Request, Response> call, core::Manager::OpId op) {
-    if (op != 0) call->OnCancel([this, op] { manager_.Cancel(op); });
+  // Answers `call` with what the manager has for it.
+  template <typename Result, typename Request, typename Response>
+  core::Callback<Result> Reply(Call<Request, Response>* call) {
+    return [this, call](absl::StatusOr<Result> result) {
+      if (!result.ok()) return call->Finish(result.status());
+      call->response().set_epoch(manager_.boot_epoch());
+      Encode(*result, call->response());
+      call->Finish(absl::OkStatus());
+    };
   }
 
   core::Manager& manager_;
@@ -86,28 +82,22 @@ class MemoryService final : public Service {
 };
 
 void MemoryService::Serve(CallScope& scope) {
-  grpc::ServerCompletionQueue* const queue = scope.queue;
   const auto arm = [&](auto& method, auto request, auto handle) {
-    method.scope = &scope;
-    method.request = [this, queue, request](auto* context, auto* in, auto* writer, void* tag) {
-      (service_.*request)(context, in, writer, queue, queue, tag);
-    };
-    method.handle = handle;
-    method.ArmAll();
+    ArmMethod(scope, service_, method, request, handle);
+  };
+  const auto answer = [this](auto verb) {
+    return [this, verb](auto* call) { AnswerCall(manager_, call, *this, verb); };
   };
   using Async = v1::Memory::AsyncService;
   arm(allocate_, &Async::RequestAllocate, [this](auto* call) { Allocate(call); });
   arm(acquire_, &Async::RequestAcquire, [this](auto* call) { Acquire(call); });
   arm(lookup_, &Async::RequestLookup, [this](auto* call) { Lookup(call); });
   arm(swap_, &Async::RequestSwap, [this](auto* call) { Swap(call); });
-  arm(seal_, &Async::RequestSeal, [this](auto* call) { Answer(call, &MemoryService::Seal); });
-  arm(release_, &Async::RequestRelease,
-      [this](auto* call) { Answer(call, &MemoryService::Release); });
-  arm(prefetch_, &Async::RequestPrefetch,
-      [this](auto* call) { Answer(call, &MemoryService::Prefetch); });
-  arm(free_, &Async::RequestFree, [this](auto* call) { Answer(call, &MemoryService::Free); });
-  arm(describe_, &Async::RequestDescribe,
-      [this](auto* call) { Answer(call, &MemoryService::Describe); });
+  arm(seal_, &Async::RequestSeal, answer(&MemoryService::Seal));
+  arm(release_, &Async::RequestRelease, answer(&MemoryService::Release));
+  arm(prefetch_, &Async::RequestPrefetch, answer(&MemoryService::Prefetch));
+  arm(free_, &Async::RequestFree, answer(&MemoryService::Free));
+  arm(describe_, &Async::RequestDescribe, answer(&MemoryService::Describe));
 }
 
 // --- calls that may wait
@@ -120,17 +110,15 @@ void MemoryService::Allocate(CallOf<v1::AllocateRequest, v1::AllocateResponse> c
       !status.ok()) {
     return call->Finish(status);
   }
+  if (auto status = CheckBatch("taken", call->request().taken_size(), batch_max_); !status.ok()) {
+    return call->Finish(status);
+  }
   const auto context = ContextOf(*call, *session, true);
   if (!context.ok()) return call->Finish(context.status());
   auto args = Decode(call->request());
   if (!args.ok()) return call->Finish(args.status());
-  Await(call, manager_.Allocate(*context, *std::move(args),
-                                [this, call](absl::StatusOr<core::AllocateResult> r) {
-                                  if (!r.ok()) return call->Finish(r.status());
-                                  call->response().set_epoch(manager_.boot_epoch());
-                                  Encode(*r, call->response());
-                                  call->Finish(absl::OkStatus());
-                                }));
+  AwaitOp(manager_, call,
+          manager_.Allocate(*context, *std::move(args), Reply<core::AllocateResult>(call)));
 }
 
 void MemoryService::Acquire(CallOf<v1::AcquireRequest, v1::AcquireResponse> call) {
@@ -142,13 +130,8 @@ void MemoryService::Acquire(CallOf<v1::AcquireRequest, v1::AcquireResponse> call
   }
   const auto context = ContextOf(*call, *session, true);
   if (!context.ok()) return call->Finish(context.status());
-  Await(call, manager_.Acquire(*context, Decode(call->request()),
-                               [this, call](absl::StatusOr<core::AcquireResult> r) {
-                                 if (!r.ok()) return call->Finish(r.status());
-                                 call->response().set_epoch(manager_.boot_epoch());
-                                 Encode(*r, call->response());
-                                 call->Finish(absl::OkStatus());
-                               }));
+  AwaitOp(manager_, call,
+          manager_.Acquire(*context, Decode(call->request()), Reply<core::AcquireResult>(call)));
 }
 
 void MemoryService::Lookup(CallOf<v1::LookupRequest, v1::LookupResponse> call) {
@@ -160,13 +143,14 @@ void MemoryService::Lookup(CallOf<v1::LookupRequest, v1::LookupResponse> call) {
   const bool pins = !call->request().no_pin();
   const auto context = ContextOf(*call, *session, pins);
   if (!context.ok()) return call->Finish(context.status());
-  Await(call, manager_.Lookup(*context, Decode(call->request()),
-                              [this, call, pins](absl::StatusOr<core::LookupResult> r) {
-                                if (!r.ok()) return call->Finish(r.status());
-                                call->response().set_epoch(manager_.boot_epoch());
-                                Encode(*r, pins, call->response());
-                                call->Finish(absl::OkStatus());
-                              }));
+  AwaitOp(manager_, call,
+          manager_.Lookup(*context, Decode(call->request()),
+                          [this, call, pins](absl::StatusOr<core::LookupResult> r) {
+                            if (!r.ok()) return call->Finish(r.status());
+                            call->response().set_epoch(manager_.boot_epoch());
+                            Encode(*r, pins, call->response());
+                            call->Finish(absl::OkStatus());
+                          }));
 }
 
 void MemoryService::Swap(CallOf<v1::SwapRequest, v1::SwapResponse> call) {
@@ -177,13 +161,8 @@ void MemoryService::Swap(CallOf<v1::SwapRequest, v1::SwapResponse> call) {
     return call->Finish(status);
   }
   const core::CallContext context{.session = *session, .deadline = call->deadline()};
-  Await(call, manager_.Swap(context, Decode(call->request()),
-                            [this, call](absl::StatusOr<core::SwapResult> r) {
-                              if (!r.ok()) return call->Finish(r.status());
-                              call->response().set_epoch(manager_.boot_epoch());
-                              Encode(*r, call->response());
-                              call->Finish(absl::OkStatus());
-                            }));
+  AwaitOp(manager_, call,
+          manager_.Swap(context, Decode(call->request()), Reply<core::SwapResult>(call)));
 }
 
 // --- calls that answer at once

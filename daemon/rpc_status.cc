@@ -43,6 +43,15 @@ grpc::Status ToGrpcStatus(const absl::Status& status, std::uint64_t epoch) {
   info.set_domain("hmm");
   // Tells a client whose session is unknown that the daemon was restarted.
   (*info.mutable_metadata())["epoch"] = Cat(epoch);
+  // Bounded: beside a message of kMessageBytesMax all details must stay below 4 KiB.
+  constexpr std::size_t kDetailsMax = 8;
+  constexpr std::size_t kDetailBytesMax = 128;
+  std::size_t left = kDetailsMax;
+  for (const auto& [key, value] : DetailsOf(status)) {
+    if (left-- == 0) break;
+    (*info.mutable_metadata())[PrintableMessage(key, kDetailBytesMax)] =
+        PrintableMessage(value, kDetailBytesMax);
+  }
   AddDetail(info, rich);
   if (const auto delay = RetryAfter(status)) {
     google::rpc::RetryInfo retry;

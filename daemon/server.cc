@@ -82,18 +82,21 @@ void RpcServer::Serve() {
   executor_->Run();
 }
 
-void RpcServer::AwaitIdle() {
+void RpcServer::AwaitIdle(std::chrono::steady_clock::time_point until) {
   std::promise<void> idle;
   // Looks again every millisecond; owned by itself so that it can post itself.
   struct Look {
     RpcServer& server;
     std::promise<void>& idle;
+    std::chrono::steady_clock::time_point until;
     void operator()() {
-      if (server.scope_.live == 0) return idle.set_value();
+      if (server.scope_.live == 0 || std::chrono::steady_clock::now() >= until) {
+        return idle.set_value();
+      }
       server.executor_->PostAfter(std::chrono::milliseconds(1), *this);
     }
   };
-  executor_->Post(Look{*this, idle});
+  executor_->Post(Look{*this, idle, until});
   idle.get_future().wait();
 }
 
@@ -108,12 +111,15 @@ void RpcServer::Shutdown(std::chrono::milliseconds deadline) {
   std::promise<void> disarmed;
   executor_->Post([&] {
     scope_.arming = false;
+    for (const auto& service : services_) service->EndStreams();
     disarmed.set_value();
   });
   disarmed.get_future().wait();
   // 2. Calls under way end; those that are left at the deadline are cancelled, which ends them too.
-  server_->Shutdown(std::chrono::system_clock::now() + deadline);
-  AwaitIdle();
+  // The waiting is ours: gRPC's own would also wait for clients that are only connected.
+  AwaitIdle(std::chrono::steady_clock::now() + deadline);
+  server_->Shutdown(std::chrono::system_clock::now());
+  AwaitIdle(std::chrono::steady_clock::time_point::max());
   // 3. The queue drains what is left (requests that never began) and its thread ends.
   executor_->Shutdown();
   thread_.join();

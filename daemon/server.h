@@ -5,7 +5,7 @@
 //
 //   construct -> executor() exists, tasks queue up
 //   Start     -> thread runs, methods armed (no connection yet)
-//   Listen    -> connections come in                     (io thread)
+//   Listen    -> connections come in, for each socket    (io thread)
 //   StopListening                                        (io thread)
 //   Shutdown  -> calls under way end, at the latest cancelled at the deadline; thread joined
 //
@@ -52,7 +52,10 @@ class RpcServer {
   CqExecutor& executor() { return *executor_; }
 
   absl::Status Start(std::vector<std::unique_ptr<Service>> services, std::uint64_t epoch);
-  void Listen(share::UniqueFd listener) { acceptor_->Start(std::move(listener)); }
+  // `connections_max`: Acceptor::Start.
+  void Listen(share::UniqueFd listener, std::string name, std::size_t connections_max = 0) {
+    acceptor_->Start(std::move(listener), std::move(name), connections_max);
+  }
   void StopListening() { acceptor_->Stop(); }
   // REQUIRES: StopListening has run. Idempotent.
   void Shutdown(std::chrono::milliseconds deadline);
@@ -60,7 +63,7 @@ class RpcServer {
  private:
   void Serve();
   // Until no call is live; the queue must not be shut before.
-  void AwaitIdle();
+  void AwaitIdle(std::chrono::steady_clock::time_point until);
 
   const RpcServerOptions options_;
   std::unique_ptr<grpc::ServerBuilder> builder_;

@@ -6,7 +6,7 @@
 namespace hmm::daemon {
 
 void CoreGate::Run(Work work, Then then) const {
-  if (core_ == nullptr) {
+  if (inline_) {
     then(work());
     return;
   }
@@ -16,7 +16,7 @@ void CoreGate::Run(Work work, Then then) const {
 }
 
 void CoreGate::ToCore(Task task) const {
-  if (core_ == nullptr) {
+  if (inline_) {
     task();
   } else {
     core_->Post(std::move(task));
@@ -24,7 +24,7 @@ void CoreGate::ToCore(Task task) const {
 }
 
 void CoreGate::ToHome(Task task) const {
-  if (home_ == nullptr) {
+  if (inline_) {
     task();
   } else {
     home_->Post(std::move(task));

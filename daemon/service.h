@@ -29,6 +29,8 @@ class Service {
   virtual void Register(grpc::ServerBuilder& builder) = 0;
   // Arms all methods. Once, on the queue's thread or before it runs.
   virtual void Serve(CallScope& scope) = 0;
+  // The server stops: ends calls that would go on for ever. On the queue's thread.
+  virtual void EndStreams() {}
 };
 
 // The way from a server's queue to the manager and back. On the tenant server both are one thread
@@ -38,17 +40,23 @@ class CoreGate {
   using Work = absl::AnyInvocable<absl::Status()>;
   using Then = absl::AnyInvocable<void(const absl::Status&)>;
 
-  static CoreGate Inline() { return CoreGate(nullptr, nullptr); }
-  static CoreGate Hop(Executor& core, Executor& home) { return CoreGate(&core, &home); }
+  static CoreGate Inline(Executor& core) { return CoreGate(core, core, true); }
+  static CoreGate Hop(Executor& core, Executor& home) { return CoreGate(core, home, false); }
 
   void Run(Work work, Then then) const;
   void ToCore(Task task) const;
   void ToHome(Task task) const;
+  // Never inline: others get their turn first.
+  void LaterOnCore(Task task) const { core_->Post(std::move(task)); }
+  void AfterOnCore(Duration delay, Task task) const { core_->PostAfter(delay, std::move(task)); }
+  void AfterOnHome(Duration delay, Task task) const { home_->PostAfter(delay, std::move(task)); }
 
  private:
-  CoreGate(Executor* core, Executor* home) : core_(core), home_(home) {}
+  CoreGate(Executor& core, Executor& home, bool inline_calls)
+      : core_(&core), home_(&home), inline_(inline_calls) {}
   Executor* core_;
   Executor* home_;
+  bool inline_;
 };
 
 // State of the whole daemon that health answers; written and read on the core's thread.
@@ -58,9 +66,12 @@ struct HealthState {
 
 std::unique_ptr<Service> CreateMemoryService(core::Manager& manager,
                                              const core::ManagerOptions& limits);
-// `tenant_view`: needs a session token and shows that tenant alone.
+std::unique_ptr<Service> CreateRegionService(core::Manager& manager,
+                                             const core::ManagerOptions& limits);
+// `tenant_view`: needs a session token and shows that tenant alone. `watchers_max`: fewer than
+// there may be connections, so that who watches keeps nobody from looking or steering.
 std::unique_ptr<Service> CreateInspectionService(core::Manager& manager, CoreGate gate,
-                                                 bool tenant_view);
+                                                 bool tenant_view, std::size_t watchers_max);
 std::unique_ptr<Service> CreateAdminService(core::Manager& manager, CoreGate gate);
 std::unique_ptr<Service> CreateHealthService(core::Manager& manager, const HealthState& state,
                                              CoreGate gate);

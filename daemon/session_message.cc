@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/session_message.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -8,7 +9,10 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "daemon/rpc_status.h"
@@ -41,17 +45,73 @@ absl::StatusOr<SessionMessage> Parse(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-absl::StatusOr<SessionMessage> ReceiveMessage(int socket) {
+namespace {
+
+// More than any message brings; the kernel closes those beyond.
+constexpr std::size_t kDescriptorsTaken = 4;
+
+// One datagram with what came along. The size is the datagram's, also where it was cut.
+// Negative: minus errno. Descriptors are taken only where a message brings one: those left with the
+// kernel are closed without us.
+ssize_t Receive(int socket, std::span<std::byte> buffer, const StrayFds& strays,
+                std::vector<share::UniqueFd>& descriptors) {
+  share::WireHeader next;
+  const ssize_t peeked = recv(socket, &next, sizeof next, MSG_DONTWAIT | MSG_PEEK);
+  const bool brings = peeked == sizeof next && next.magic == share::kWireMagic &&
+                      next.type == share::WireType::kAttachRequest && strays.MayTake();
+  iovec data{.iov_base = buffer.data(), .iov_len = buffer.size()};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kDescriptorsTaken * sizeof(int))> control{};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  if (brings) {
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+  }
+  const ssize_t n = recvmsg(socket, &header, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
+  if (n < 0) return -errno;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(c) + i * sizeof(int), sizeof descriptor);
+      descriptors.emplace_back(descriptor);
+    }
+  }
+  return n;
+}
+
+absl::StatusOr<SessionMessage> ParseAttach(std::span<const std::byte> bytes,
+                                           std::vector<share::UniqueFd>& descriptors) {
+  if (bytes.size() != sizeof(share::AttachRequest)) {
+    return Malformed(Cat("an AttachRequest of ", bytes.size(), " bytes"));
+  }
+  if (descriptors.size() > 1) return Malformed("an AttachRequest with several descriptors");
+  Attach attach;
+  std::memcpy(static_cast<void*>(&attach.request), bytes.data(), sizeof attach.request);
+  // Whatever is no memory file is not even looked at: its file system may be the client's.
+  if (!descriptors.empty() && fcntl(descriptors.front().get(), F_GET_SEALS) >= 0) {
+    attach.file = std::move(descriptors.front());
+  }
+  return SessionMessage(std::move(attach));
+}
+
+}  // namespace
+
+absl::StatusOr<SessionMessage> ReceiveMessage(int socket, StrayFds& strays) {
   // Larger than any message, so that one that is too long shows.
   alignas(8) std::array<std::byte, 256> buffer;
-  const ssize_t n = recv(socket, buffer.data(), buffer.size(), MSG_DONTWAIT | MSG_TRUNC);
-  if (n < 0) {
-    if (errno == EAGAIN || errno == EINTR) return NothingYet{};
-    if (errno == ECONNRESET) return EndOfFile{};
-    return PosixError("session socket", errno);
-  }
-  if (n == 0) return EndOfFile{};  // or an empty datagram, which is none of ours either
+  std::vector<share::UniqueFd> descriptors;
+  const absl::Cleanup cleanup = [&] {
+    for (share::UniqueFd& fd : descriptors) strays.Close(std::move(fd));
+  };
+  const ssize_t n = Receive(socket, buffer, strays, descriptors);
+  if (n == -EAGAIN || n == -EINTR) return NothingYet{};
+  if (n == -ECONNRESET) return EndOfFile{};
+  if (n < 0) return PosixError("session socket", static_cast<int>(-n));
   const auto size = static_cast<std::size_t>(n);
+  if (size == 0) return EndOfFile{};  // or an empty datagram, which is none of ours either
   share::WireHeader header;
   if (size < sizeof header) return Malformed(Cat("a message of ", size, " bytes"));
   if (size > buffer.size()) return Malformed(Cat("a message of ", size, " bytes"));
@@ -63,6 +123,10 @@ absl::StatusOr<SessionMessage> ReceiveMessage(int socket) {
       return Parse<share::Hello>(bytes);
     case share::WireType::kSegmentRequest:
       return Parse<share::SegmentRequest>(bytes);
+    case share::WireType::kAttachRequest:
+      return ParseAttach(bytes, descriptors);
+    case share::WireType::kEventsRequest:
+      return Parse<share::EventsRequest>(bytes);
     case share::WireType::kGoodbye:
       return Parse<share::Goodbye>(bytes);
     default:
@@ -109,6 +173,16 @@ absl::StatusOr<std::string> CheckHello(const share::Hello& hello) {
       device.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
   if (!a_name) return Malformed("the device of a Hello is no tier's name");
   return device;
+}
+
+share::AttachReply MakeAttachReply(std::uint64_t region, const absl::Status& status) {
+  share::AttachReply reply;
+  reply.region = region;
+  if (status.ok()) return reply;
+  reply.status = static_cast<std::uint32_t>(status.code());
+  CopyText(ReasonName(ReasonOf(status).value_or(Reason::kInternal)), reply.reason);
+  CopyText(PrintableMessage(MessageOf(status), reply.message.size() - 1), reply.message);
+  return reply;
 }
 
 share::Refusal MakeRefusal(const absl::Status& status) {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/stray_fd.h"
 #include "hmm/types.h"
 #include "share/session_wire.h"
 
@@ -18,12 +19,16 @@ namespace hmm::daemon {
 
 struct NothingYet {};
 struct EndOfFile {};
-using SessionMessage =
-    std::variant<NothingYet, EndOfFile, share::Hello, share::SegmentRequest, share::Goodbye>;
+struct Attach {
+  share::AttachRequest request;
+  share::UniqueFd file;  // invalid: none came, or no descriptor was free
+};
+using SessionMessage = std::variant<NothingYet, EndOfFile, share::Hello, share::SegmentRequest,
+                                    Attach, share::EventsRequest, share::Goodbye>;
 
 // INVALID_ARGUMENT/PROTOCOL for anything that is no message a client may send: wrong size, magic or
-// type. Descriptors that come along are discarded by the kernel.
-absl::StatusOr<SessionMessage> ReceiveMessage(int socket);
+// type. Descriptors that come along are closed, but for the one of an Attach.
+absl::StatusOr<SessionMessage> ReceiveMessage(int socket, StrayFds& strays);
 
 // Errors: errno's words; a peer that does not read is UNAVAILABLE.
 absl::Status SendMessage(int socket, std::span<const std::byte> message,
@@ -37,6 +42,7 @@ absl::Status SendMessage(int socket, const Struct& message, std::span<const int>
 // FAILED_PRECONDITION/ PROTOCOL for another ABI version.
 absl::StatusOr<std::string> CheckHello(const share::Hello& hello);
 
+share::AttachReply MakeAttachReply(std::uint64_t region, const absl::Status& status);
 share::Refusal MakeRefusal(const absl::Status& status);
 share::Welcome MakeWelcome(const core::SessionGrant& grant, std::uint64_t boot_epoch);
 

@@ -14,11 +14,27 @@
 #include "daemon/peer.h"
 #include "daemon/session_message.h"
 #include "daemon/text.h"
+#include "share/foreign_file.h"
 
 namespace hmm::daemon {
 
 namespace asio = boost::asio;
 using asio::posix::descriptor_base;
+
+namespace {
+
+// The last word on a socket. What is unread when a socket is closed costs its peer the answer
+// (ECONNRESET), so nothing more is let in and the rest is thrown away.
+void SendRefusal(int socket, const absl::Status& status) {
+  shutdown(socket, SHUT_RD);
+  char ignored = 0;
+  while (recv(socket, &ignored, sizeof ignored, MSG_DONTWAIT | MSG_TRUNC) > 0) {
+  }
+  // A peer that does not even read its refusal loses nothing.
+  SendMessage(socket, MakeRefusal(status)).IgnoreError();
+}
+
+}  // namespace
 
 // All methods on the io thread, and so the destructor: a task of the executor moves its reference
 // on to the io thread. Handlers hold a shared_ptr, so that a connection that is removed while one
@@ -26,10 +42,11 @@ using asio::posix::descriptor_base;
 class Sessions::Connection : public std::enable_shared_from_this<Sessions::Connection> {
  public:
   Connection(Sessions& owner, std::uint64_t id, share::UniqueFd socket, share::UniqueFd pidfd,
-             Peer peer)
+             Peer peer, std::string tenant)
       : owner_(owner),
         id_(id),
         peer_(peer),
+        tenant_(std::move(tenant)),
         socket_(owner.io_, socket.Release()),
         process_(owner.io_, pidfd.Release()),
         timer_(owner.io_) {}
@@ -49,6 +66,9 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
   }
 
   SessionId session() const { return session_; }
+  const std::string& tenant() const { return tenant_; }
+  bool open() const { return socket_.is_open(); }
+  bool greeting() const { return open() && state_ == State::kGreeting; }
 
   // The socket's end of the session. The process is watched on if there is a session to reap.
   void Close(std::string_view why) {
@@ -97,7 +117,8 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
   }
 
   void OnReadable() {
-    absl::StatusOr<SessionMessage> message = ReceiveMessage(socket_.native_handle());
+    absl::StatusOr<SessionMessage> message =
+        ReceiveMessage(socket_.native_handle(), owner_.strays_);
     if (!message.ok()) return Close(MessageOf(message.status()));
     if (std::holds_alternative<NothingYet>(*message)) return Read();
     if (std::holds_alternative<EndOfFile>(*message)) return Close("");
@@ -107,6 +128,8 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
     }
     if (state_ != State::kActive) return Close("no Hello first");
     if (std::holds_alternative<share::Goodbye>(*message)) return OnEnd();
+    if (auto* attach = std::get_if<Attach>(&*message)) return OnAttach(*attach);
+    if (std::holds_alternative<share::EventsRequest>(*message)) return OnEventsRequest();
     OnSegmentRequest(std::get<share::SegmentRequest>(*message).segment);
   }
 
@@ -116,7 +139,7 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
     if (!device.ok()) return Refuse(device.status());
     LeaveGreeting();
     state_ = State::kOpening;
-    core::SessionInfo info{.tenant = Cat("uid:", peer_.uid),
+    core::SessionInfo info{.tenant = tenant_,
                            .uid = peer_.uid,
                            .pid = peer_.pid,
                            .command = CommandOf(peer_.pid),
@@ -161,20 +184,55 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
         if (!fd.valid()) status = PosixError("segment", errno);
       }
       reply.status = static_cast<std::uint32_t>(status.code());
-      asio::post(*io, [self = std::move(self), reply, fd = std::move(fd)] {
-        self->SendSegment(reply, fd);
-      });
+      asio::post(*io,
+                 [self = std::move(self), reply, fd = std::move(fd)] { self->Reply(reply, fd); });
     });
   }
 
-  void SendSegment(const share::SegmentReply& reply, const share::UniqueFd& fd) {
+  // The answer to a request; `fd` goes along where it is valid. Then the next one is read.
+  template <typename Struct>
+  void Reply(const Struct& reply, const share::UniqueFd& fd) {
     if (!socket_.is_open()) return;
     const int descriptor = fd.get();
     const absl::Status sent =
         SendMessage(socket_.native_handle(), reply,
-                    reply.status == 0 ? std::span(&descriptor, 1) : std::span<const int>());
+                    fd.valid() ? std::span(&descriptor, 1) : std::span<const int>());
     if (!sent.ok()) return Close(MessageOf(sent));
     Read();
+  }
+
+  // Mapped here, so that a file that is slow to map delays nobody's calls.
+  void OnAttach(Attach& attach) {
+    const share::AttachRequest request = attach.request;
+    absl::StatusOr<share::Mapping> mapping =
+        attach.file.valid()
+            ? share::MapForeign(attach.file.get(), request.bytes)
+            : absl::StatusOr<share::Mapping>(Error(
+                  absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+                  "no memory file came with the request (make it with memfd_create), or the daemon "
+                  "has no descriptor left"));
+    if (!mapping.ok()) return Reply(MakeAttachReply(request.region, mapping.status()), {});
+    owner_.executor_.Post([self = shared_from_this(), manager = &owner_.manager_, io = &owner_.io_,
+                           session = session_, request, mapping = *std::move(mapping)]() mutable {
+      const absl::Status attached =
+          manager->AttachRegion(session, request.region, std::move(mapping), request.bytes);
+      asio::post(*io, [self = std::move(self), reply = MakeAttachReply(request.region, attached)] {
+        self->Reply(reply, {});
+      });
+    });
+  }
+
+  void OnEventsRequest() {
+    owner_.executor_.Post([self = shared_from_this(), manager = &owner_.manager_, io = &owner_.io_,
+                           session = session_]() mutable {
+      absl::StatusOr<share::UniqueFd> bell = manager->OpenJobEvents(session);
+      share::EventsReply reply;
+      reply.status = static_cast<std::uint32_t>(bell.status().code());
+      share::UniqueFd fd;
+      if (bell.ok()) fd = *std::move(bell);
+      asio::post(*io,
+                 [self = std::move(self), reply, fd = std::move(fd)] { self->Reply(reply, fd); });
+    });
   }
 
   // The process that connected is dead, whoever still holds its socket.
@@ -200,8 +258,7 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
       spdlog::info("session of pid {} (uid {}) refused: {}", peer_.pid, peer_.uid,
                    MessageOf(status));
     }
-    // A peer that does not even read its refusal loses nothing.
-    SendMessage(socket_.native_handle(), MakeRefusal(status)).IgnoreError();
+    SendRefusal(socket_.native_handle(), status);
     Close("");
   }
 
@@ -226,6 +283,7 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
   Sessions& owner_;
   const std::uint64_t id_;
   const Peer peer_;
+  const std::string tenant_;
   asio::posix::stream_descriptor socket_;
   asio::posix::stream_descriptor process_;  // pidfd: readable when the process is dead
   asio::steady_timer timer_;
@@ -237,18 +295,21 @@ class Sessions::Connection : public std::enable_shared_from_this<Sessions::Conne
 
 Sessions::Sessions(asio::io_context& io, Executor& executor, core::Manager& manager,
                    SessionsOptions options)
-    : io_(io),
-      executor_(executor),
-      manager_(manager),
-      options_(options),
-      loop_(io, "session.sock", [this](share::UniqueFd socket) { OnAccept(std::move(socket)); }) {}
+    : io_(io), executor_(executor), manager_(manager), options_(options) {}
 
 Sessions::~Sessions() = default;
 
-void Sessions::Start(share::UniqueFd listener) { loop_.Start(std::move(listener)); }
+void Sessions::Start(share::UniqueFd listener, std::string tenant) {
+  std::string name = tenant.empty() ? "session.sock" : Cat("session.sock of ", tenant);
+  loops_.emplace_back(io_, std::move(name),
+                      [this, tenant = std::move(tenant)](share::UniqueFd socket) {
+                        OnAccept(std::move(socket), tenant);
+                      });
+  loops_.back().Start(std::move(listener));
+}
 
 void Sessions::Stop() {
-  loop_.Stop();
+  for (AcceptLoop& loop : loops_) loop.Stop();
   while (!connections_.empty()) {
     const std::shared_ptr<Connection> connection = connections_.begin()->second;
     connection->Abandon();
@@ -266,16 +327,34 @@ void Sessions::Expel(SessionId session, std::string_view why) {
   });
 }
 
-void Sessions::OnAccept(share::UniqueFd socket) {
+absl::Status Sessions::CheckRoomFor(const std::string& tenant) const {
+  const auto refuse = [](std::string_view whose) {
+    return WithRetry(Error(absl::StatusCode::kResourceExhausted, Reason::kRefused,
+                           Cat("too many connections", whose, " to the session socket")),
+                     std::chrono::milliseconds(100));
+  };
+  if (open_sockets_ >= options_.connections_max || handshakes_ >= options_.handshakes_max) {
+    return refuse("");
+  }
+  const std::size_t open_max = core::TenantShare(options_.connections_max);
+  const std::size_t greeting_max = core::TenantShare(options_.handshakes_max);
+  if (open_sockets_ < open_max && handshakes_ < greeting_max) return absl::OkStatus();
+  std::size_t open = 0;
+  std::size_t greeting = 0;
+  for (const auto& [id, connection] : connections_) {
+    if (connection->tenant() != tenant) continue;
+    if (connection->open()) ++open;
+    if (connection->greeting()) ++greeting;
+  }
+  return open < open_max && greeting < greeting_max ? absl::OkStatus() : refuse(" of this tenant");
+}
+
+void Sessions::OnAccept(share::UniqueFd socket, const std::string& pod) {
   const absl::StatusOr<Peer> peer = GetPeer(socket.get());
   if (!peer.ok()) return;
+  const std::string tenant = pod.empty() ? Cat("uid:", peer->uid) : pod;
   absl::Status status = Authorize(*peer, Role::kTenant, options_.overflow_uid);
-  if (status.ok() &&
-      (open_sockets_ >= options_.connections_max || handshakes_ >= options_.handshakes_max)) {
-    status = WithRetry(Error(absl::StatusCode::kResourceExhausted, Reason::kRefused,
-                             "too many connections to the session socket"),
-                       std::chrono::milliseconds(100));
-  }
+  if (status.ok()) status = CheckRoomFor(tenant);
   share::UniqueFd pidfd;
   if (status.ok()) {
     absl::StatusOr<share::UniqueFd> opened = OpenPeerPidfd(socket.get(), *peer);
@@ -283,12 +362,12 @@ void Sessions::OnAccept(share::UniqueFd socket) {
     if (opened.ok()) pidfd = *std::move(opened);
   }
   if (!status.ok()) {
-    SendMessage(socket.get(), MakeRefusal(status)).IgnoreError();
+    SendRefusal(socket.get(), status);
     return;
   }
   const std::uint64_t id = next_id_++;
   auto connection =
-      std::make_shared<Connection>(*this, id, std::move(socket), std::move(pidfd), *peer);
+      std::make_shared<Connection>(*this, id, std::move(socket), std::move(pidfd), *peer, tenant);
   connections_.emplace(id, connection);
   connection->Start();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The session socket (share/session_wire.h): one connection is one session of one process.
+// The session sockets (share/session_wire.h): one connection is one session of one process, whose
+// tenant is that of the socket, or its uid.
 //
 //   accepted --Hello--> opening --grant--> active --EOF, garbage, expelled--> closed, process
 //   watched
@@ -17,6 +18,7 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,11 +27,13 @@
 #include "base/ids.h"
 #include "daemon/accept_loop.h"
 #include "daemon/log_limit.h"
+#include "daemon/stray_fd.h"
 #include "hmm/manager.h"
 
 namespace hmm::daemon {
 
 struct SessionsOptions {
+  // Of both a tenant may have its core::TenantShare.
   std::size_t connections_max = 1024;  // open at once, whatever their state
   std::size_t handshakes_max = 64;     // of them, those that have not said Hello
   std::chrono::milliseconds handshake_timeout{5000};
@@ -43,7 +47,8 @@ class Sessions {
            SessionsOptions options);
   ~Sessions();
 
-  void Start(share::UniqueFd listener);
+  // Once for each socket. Who comes through it is `tenant`; empty: "uid:1000".
+  void Start(share::UniqueFd listener, std::string tenant);
   // Closes the sockets without a word to the manager, which is about to go.
   void Stop();
   // Throws a session out: its socket is shut down, the session closed.
@@ -53,18 +58,21 @@ class Sessions {
   class Connection;
   friend class Connection;
 
-  void OnAccept(share::UniqueFd socket);
+  // `pod`: whose own socket it came from; empty: the one of all, where a tenant is a uid.
+  void OnAccept(share::UniqueFd socket, const std::string& pod);
+  absl::Status CheckRoomFor(const std::string& tenant) const;
   void Remove(std::uint64_t id);
 
   boost::asio::io_context& io_;
   Executor& executor_;
   core::Manager& manager_;
   const SessionsOptions options_;
-  AcceptLoop loop_;
+  std::deque<AcceptLoop> loops_;  // stay where they are
   std::uint64_t next_id_ = 1;
   std::size_t handshakes_ = 0;
   std::size_t open_sockets_ = 0;
   LogLimit limit_;
+  StrayFds strays_;
   // Until the process is dead and its socket closed; a closed session's process is still watched.
   std::map<std::uint64_t, std::shared_ptr<Connection>> connections_;
 };

@@ -3,6 +3,7 @@
 #
 # Installs what building and testing hmmd needs, from Debian 12's own packages. Root installs; others
 # are told what to run. Does nothing, and asks the network nothing, when all is there.
+# --pages: also what tests/page and tests/runtime need, a browser and Node.js with npm.
 set -euo pipefail
 
 packages=(
@@ -11,9 +12,10 @@ packages=(
   # libraries
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev libspdlog-dev
   libhwloc-dev libnuma-dev liburing-dev libboost1.81-dev libtomlplusplus-dev libcli11-dev
-  libsystemd-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libonnx-dev
-  # tests: catch2 and benchmark; spin for tests/model; clang-format and systemd-analyze for tests/lint
-  catch2 libbenchmark-dev spin clang-format systemd
+  libsystemd-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libssl-dev libonnx-dev
+  # tests: catch2 and benchmark; spin for tests/model; coinor-cbc for the planner's exact optimum;
+  # clang-format and systemd-analyze for tests/lint
+  catch2 libbenchmark-dev spin coinor-cbc clang-format systemd
 )
 
 fail() {
@@ -23,6 +25,14 @@ fail() {
 
 command -v dpkg-query >/dev/null || fail 'this is not Debian; it needs, in the versions of Debian 12:' \
   "${packages[*]}"
+
+# These may be there from elsewhere than Debian, newer.
+if [ "${1:-}" = --pages ]; then
+  if ! command -v node >/dev/null || ! command -v npm >/dev/null; then packages+=(nodejs npm); fi
+  if ! command -v chromium >/dev/null; then packages+=(chromium); fi
+elif [ $# -gt 0 ]; then
+  fail "unknown argument $1; only --pages"
+fi
 
 declare -A installed=()
 while read -r package status; do
@@ -42,7 +52,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
       '  apt-get remove libboost1.74-dev'
   fi
   if [ "$(id -u)" -ne 0 ]; then
-    fail "missing: ${missing[*]}" 'As root, run:' "  $(realpath "$0")"
+    fail "missing: ${missing[*]}" 'As root, run:' "  $(realpath "$0") $*"
   fi
   export DEBIAN_FRONTEND=noninteractive
   apt-get -q update

@@ -75,20 +75,27 @@ stage_dev() {
   run_tests dev -LE '^lint$'
 }
 
-# Under the sanitizers the core's tests alone: processes of their own (e2e) and models gain nothing.
+# Under the sanitizers the core, the daemon's services and the client library, the last against a
+# daemon that is sanitized too. Models, hmmctl and the planner's processes gain nothing.
+client_tests=(client_test client_later_test kv_cache_test)
+client_tests_regex="^($(IFS='|'; echo "${client_tests[*]}"))\$"
+
 stage_asan() {
   configure asan
-  build asan hmm_tests_core
-  run_tests asan -L '^(unit|conformance|property|rpc)$'
+  build asan hmm_tests_core hmmd "${client_tests[@]}"
+  run_tests asan -L '^(unit|conformance|property|rpc|fuzz)$'
+  run_tests asan -R "$client_tests_regex"
 }
 
 stage_tsan() {
   configure tsan
-  build tsan hmm_tests_core
+  build tsan hmm_tests_core hmmd "${client_tests[@]}"
   run_tests tsan -L '^(unit|conformance|property|rpc)$'
+  run_tests tsan -R "$client_tests_regex"
 }
 
-# Whatever reads a file from outside: its seeds, what once broke it, and some seconds of new inputs.
+# Whatever reads what comes from outside: its seeds, what once broke it, and some seconds of new inputs.
+# (The asan stage runs the same targets on seeds, crashers and a fixed number of inputs made of them.)
 stage_fuzz() {
   command -v clang++-14 >/dev/null || {
     echo "run.sh: fuzz needs clang: apt-get install clang-14 libclang-rt-14-dev" >&2
@@ -116,7 +123,7 @@ for stage in "${stages[@]}"; do
 done
 
 stage=dependencies
-if command -v dpkg-query >/dev/null; then deploy/install-deps.sh; fi
+if command -v dpkg-query >/dev/null; then deploy/install-deps.sh --pages; fi
 
 times=()
 for stage in "${stages[@]}"; do

@@ -2,33 +2,21 @@
 #include "client/ctl/cli.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 #include <utility>
 
+#include "client/ctl/cli_parts.h"
+#include "client/ctl/completion.h"
 #include "client/ctl/daemon_link.h"
 #include "client/ctl/plan_cli.h"
+#include "client/ctl/terminal.h"
+#include "client/ctl/topology_cli.h"
+#include "client/ctl/verbs.h"
 
 namespace hmm::ctl {
-namespace {
-
-constexpr int kUsage = 2;
-constexpr std::size_t kThreadsMax = 256;
-
-// "64KiB" into bytes; a refusal is a usage error like any other.
-CLI::Option* AddSize(CLI::App* app, const std::string& name, const std::string& text,
-                     Bytes* bytes) {
-  return app
-      ->add_option_function<std::string>(
-          name,
-          [name, bytes](const std::string& value) {
-            const absl::StatusOr<Bytes> size = ParseBytes(value);
-            if (!size.ok()) throw CLI::ValidationError(name, std::string(size.status().message()));
-            *bytes = *size;
-          },
-          text)
-      ->type_name("SIZE");
-}
 
 CLI::App* AddVerb(CLI::App* parent, const std::string& name, const std::string& text, Verb verb,
                   Command* command) {
@@ -45,65 +33,49 @@ CLI::App* AddNoun(CLI::App* parent, const std::string& name, const std::string& 
   return app;
 }
 
-void AddIdsOnly(CLI::App* app, Command* command) {
-  app->add_flag("-q,--quiet", command->ids_only, "Print ids only, one a line");
+CLI::Option* AddSize(CLI::App* app, const std::string& name, const std::string& text,
+                     Bytes* bytes) {
+  return app
+      ->add_option_function<std::string>(
+          name,
+          [name, bytes](const std::string& value) {
+            const absl::StatusOr<Bytes> size = ParseBytes(value);
+            if (!size.ok()) throw CLI::ValidationError(name, std::string(size.status().message()));
+            *bytes = *size;
+          },
+          text)
+      ->type_name("SIZE");
 }
 
-void AddLists(CLI::App* app, Command* command) {
-  AddVerb(app, "status", "The daemon at a glance: tiers, links, counters", Verb::kStatus, command);
-  CLI::App* tier = AddNoun(app, "tier", "Tiers: pools of one medium");
-  AddIdsOnly(AddVerb(tier, "list", "List the tiers", Verb::kTierList, command), command);
-  CLI::App* tensor = AddNoun(app, "tensor", "Tensors: what clients allocated");
-  CLI::App* tensors = AddVerb(tensor, "list", "List all tensors", Verb::kTensorList, command);
-  tensors->add_option("--tier", command->tier, "Only those in this tier")->type_name("TIER");
-  AddIdsOnly(tensors, command);
-  AddVerb(tensor, "show", "Show one tensor", Verb::kTensorShow, command)
-      ->add_option("id", command->tensor, "Its handle, or its key as `tensor list` prints it")
-      ->required();
-  CLI::App* session = AddNoun(app, "session", "Sessions: attached client processes");
-  AddIdsOnly(AddVerb(session, "list", "List the sessions", Verb::kSessionList, command), command);
-  CLI::App* stat = AddVerb(app, "stat",
-                           "Use and traffic of each tier; the first report is since the start of "
-                           "the daemon, the next ones for each interval",
-                           Verb::kStat, command);
-  stat->add_option("interval", command->interval_s, "Seconds between reports; without: one report")
-      ->check(CLI::Range(0.01, 1e6));
-  stat->add_option("count", command->count, "Reports to print; without: until stopped")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
+CLI::Option* OneOf(CLI::Option* option, const std::string& choices, const std::string& hidden) {
+  std::vector<std::string> words = CLI::detail::split(choices, '|');
+  if (!hidden.empty()) words.push_back(hidden);
+  option->check([words, choices](const std::string& value) {
+    const bool known = std::find(words.begin(), words.end(), value) != words.end();
+    return known ? std::string() : "'" + value + "' is none of " + choices;
+  });
+  return option->type_name(choices);
 }
 
-void AddSteering(CLI::App* app, Command* command) {
-  CLI::App* evict = AddVerb(app, "evict", "Move tensors out of a tier", Verb::kEvict, command);
-  evict->add_option("tier", command->tier, "Which tier")->required()->type_name("TIER");
-  AddSize(evict, "--to", "Until it holds at most this much (default 0: all that is not pinned)",
-          &command->evict_to);
-  evict->add_option("--timeout", command->timeout_s, "Give up after so many seconds")
+CLI::Option* InOneWord(CLI::Option* option) {
+  return option->delimiter(',')->allow_extra_args(false);
+}
+
+void AddScripting(CLI::App* app, Command* command) {
+  app->add_flag("-H", command->style.tabs, "No header, one tab between cells: for scripts");
+  app->add_flag("-p", command->style.exact, "Exact numbers: bytes, milliseconds, ratios");
+}
+
+void AddTimeout(CLI::App* app, Command* command) {
+  app->add_option("--timeout", command->timeout_s, "Give up after so many seconds")
       ->check(CLI::Range(0.1, 86400.0))
       ->capture_default_str();
-  CLI::App* watermark = AddNoun(app, "watermark", "Watermarks: when a tier starts to demote");
-  CLI::App* set = AddVerb(watermark, "set", "Set a tier's watermarks until the daemon restarts",
-                          Verb::kWatermarkSet, command);
-  set->add_option("tier", command->tier, "Which tier")->required()->type_name("TIER");
-  set->add_option("--high", command->high, "Share of the capacity at which demotion starts")
-      ->required()
-      ->check(CLI::Range(0.0, 1.0));
-  set->add_option("--low", command->low, "Share of the capacity at which it stops")
-      ->required()
-      ->check(CLI::Range(0.0, 1.0));
-  set->add_option_function<std::string>(
-         "--reserve",
-         [command](const std::string& value) {
-           const absl::StatusOr<Bytes> size = ParseBytes(value);
-           if (!size.ok()) {
-             throw CLI::ValidationError("--reserve", std::string(size.status().message()));
-           }
-           command->reserve = *size;
-         },
-         "Room kept for what is brought back on demand (default: unchanged)")
-      ->type_name("SIZE");
-  AddVerb(app, "drain", "Take no new sessions and allocations", Verb::kDrain, command)
-      ->add_flag("--off", command->drain_off, "Take them again");
 }
+
+namespace {
+
+constexpr int kUsage = 2;
+constexpr std::size_t kThreadsMax = 256;
 
 void AddReplay(CLI::App* app, Command* command) {
   ReplayArgs& args = command->replay;
@@ -138,11 +110,9 @@ void AddReplay(CLI::App* app, Command* command) {
   AddSize(replay, "--window-bytes",
           "Pinned at once by each thread (default: by the size of the tier, at most 16MiB)",
           &args.window_bytes);
-  replay
-      ->add_option("--forecast", args.forecast,
-                   "Without a daemon: hits of an exact LRU over tiers of so many blocks, "
-                   "as in 1000,4000,16000")
-      ->delimiter(',')
+  InOneWord(replay->add_option("--forecast", args.forecast,
+                               "Without a daemon: hits of an exact LRU over tiers of so many "
+                               "blocks, as in 1000,4000,16000"))
       ->type_name("BLOCKS");
   replay->add_option("--worker", args.worker)->group("");
 }
@@ -156,9 +126,8 @@ std::string Contradiction(const Command& command) {
   for (const double number : {command.interval_s, command.timeout_s, command.replay.speed}) {
     if (std::isnan(number)) return "'nan' is not a number to work with";
   }
-  if (command.verb == Verb::kWatermarkSet &&
-      !(command.low > 0 && command.low < command.high && command.high <= 1)) {
-    return "watermark set: need 0 < low < high <= 1";
+  for (const auto& contradiction : {InspectContradiction(command), SteerContradiction(command)}) {
+    if (!contradiction.empty()) return contradiction;
   }
   if (command.verb == Verb::kReplay) {
     if (command.replay.block_bytes == 0) return "--block-bytes: must not be 0";
@@ -174,6 +143,10 @@ std::string Contradiction(const Command& command) {
       return "--worker: beyond --tenant-processes";
     }
   }
+  if (command.verb == Verb::kTopology && command.topology.machine_toml &&
+      command.format == Format::kJson) {
+    return "--machine-toml writes TOML; -o json does not go with it";
+  }
   return PlanContradiction(command);
 }
 
@@ -181,7 +154,7 @@ std::string Contradiction(const Command& command) {
 std::string UnknownVerb(const CLI::App& app, int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "--dir" || word == "-o" || word == "--output") {
+    if (word == "--dir" || word == "-o" || word == "--output" || word == "--color") {
       ++i;  // and its value
     } else if (word.rfind("-", 0) != 0) {
       const std::vector<const CLI::App*> verbs =
@@ -210,18 +183,25 @@ ParsedCommand ParseCommandLine(int argc, const char* const* argv) {
            }
            command.format = format == "json" ? Format::kJson : Format::kTable;
          },
-         "table (default) or json")
-      ->type_name("FORMAT");
-  AddLists(&app, &command);
+         "How results are written (default table)")
+      ->type_name("table|json");
+  std::string colour = "auto";
+  OneOf(app.add_option("--color", colour, "Colours: auto is on a terminal, without NO_COLOR"),
+        "auto|always|never");
+  AddInspection(&app, &command);
   AddSteering(&app, &command);
+  AddTools(&app, &command);
   AddReplay(&app, &command);
   AddPlan(&app, &command);
   AddGraph(&app, &command);
+  AddTopology(&app, &command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
-    app.exit(e);
-    return {std::nullopt, 0};
+    std::ostringstream text;
+    app.exit(e, text, text);
+    const absl::Status written = WriteOut(text.str());
+    return {std::nullopt, written.ok() ? 0 : Report(written)};
   } catch (const CLI::ParseError& e) {
     const std::string unknown = UnknownVerb(app, argc, argv);
     std::fprintf(stderr, "hmmctl: %s\nTry 'hmmctl --help' or 'hmmctl VERB --help'.\n",
@@ -232,6 +212,8 @@ ParsedCommand ParseCommandLine(int argc, const char* const* argv) {
     std::fprintf(stderr, "hmmctl: %s\n", why.c_str());
     return {std::nullopt, kUsage};
   }
+  command.style.colour = WantsColour(colour);
+  if (command.verb == Verb::kCompletion) command.completion = CompletionText(app, command.shell);
   return {std::move(command), 0};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hmmctl's command line as plain values. Only cli.cc and plan_cli.cc know the parser. One thread.
+// hmmctl's command line as plain values. Only *cli*.cc know the parser. One thread.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "client/ctl/graph_model.h"
+#include "client/ctl/inspect_args.h"
 #include "client/ctl/plan_args.h"
 #include "client/ctl/printer.h"
 
@@ -33,6 +34,17 @@ enum class Verb {
   kPlanLayout,
   kGraphModel,
   kGraphShow,
+  kTopology,
+  kEvents,
+  kExplain,
+  kHealth,
+  kSwap,
+  kPrefetch,
+  kResize,
+  kCompact,
+  kLogLevel,
+  kDoctor,
+  kCompletion,
 };
 
 struct ReplayArgs {
@@ -51,22 +63,38 @@ struct ReplayArgs {
   std::optional<std::size_t> worker;  // hidden: this process is number n of `processes`
 };
 
+struct TopologyArgs {
+  bool calibrate = false;
+  bool machine_toml = false;
+  std::string device;  // of the machine file; empty: the first tier
+};
+
 struct Command {
   Verb verb = Verb::kStatus;
   std::string dir;
   Format format = Format::kTable;
   bool ids_only = false;
-  std::string tier;         // tensor list: filter; evict, watermark set: which
-  std::string tensor;       // tensor show: handle or key
+  std::string tier;         // health, swap and what steers one tier: which
+  std::string tensor;       // tensor show, explain: handle or key
   double interval_s = 0;    // stat; 0: one report
   std::uint64_t count = 0;  // stat; 0: until stopped
+  bool scroll = false;      // stat: no live view
   Bytes evict_to = 0;
-  double timeout_s = 60;  // evict
+  Bytes resize_to = 0;
+  double timeout_s = 60;  // of what waits: evict, swap, resize, compact, topology --calibrate
   double high = 0;
   double low = 0;
   std::optional<Bytes> reserve;
   bool drain_off = false;
+  std::string log_level;
+  std::string shell;       // completion
+  std::string completion;  // its script, written while the parser lives
+  TableStyle style;        // -H, -p; colour is decided by --color and the terminal
+  SelectArgs select;
+  EventArgs events;
+  DoctorArgs doctor;
   ReplayArgs replay;
+  TopologyArgs topology;
   PlanArgs plan;    // graph show too
   ModelArgs model;  // graph llama, graph moe
 };

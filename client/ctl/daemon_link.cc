@@ -63,11 +63,34 @@ absl::Status ProbeSocket(const std::string& dir, const std::string& path) {
                  absl::StrCat(path, ": ", std::strerror(error),
                               "; only root and the user the daemon runs as may use it"));
   }
+  if (error == ENOENT && access(absl::StrCat(dir, "/session.sock").c_str(), F_OK) == 0) {
+    return Error(absl::StatusCode::kPermissionDenied, Reason::kRefused,
+                 absl::StrCat(dir,
+                              " is a tenant's directory, for its clients alone: hmmctl needs the "
+                              "daemon's own, where admin.sock is; name that one with --dir or "
+                              "$HMM_DIR (by default it is /run/hmm)"));
+  }
   return Error(absl::StatusCode::kUnavailable, Reason::kNoDaemon,
                absl::StrCat("no daemon answers on ", path, " (", std::strerror(error),
                             "); start one with 'hmmd --dir ", dir,
                             "' or 'systemctl start hmmd', or name its directory with --dir or "
                             "$HMM_DIR"));
+}
+
+// gRPC's own words say neither what was asked nor what to do.
+absl::Status Worded(const absl::Status& status, std::chrono::milliseconds timeout) {
+  if (absl::IsDeadlineExceeded(status)) {
+    return Error(status.code(), Reason::kDeadline,
+                 absl::StrCat("the daemon did not answer within ", timeout.count(),
+                              " ms: it is stopped or overloaded; see 'systemctl status hmmd'"));
+  }
+  if (absl::IsUnimplemented(status)) {
+    return Error(status.code(), Reason::kProtocol,
+                 "this daemon is older than hmmctl and does not know the call; update hmmd");
+  }
+  return Error(status.code(), Reason::kNoDaemon,
+               absl::StrCat("the daemon's admin socket broke off: ", std::string(status.message()),
+                            "; it is going down, or at its limit of admin connections"));
 }
 
 template <typename Stub, typename Request, typename Response>
@@ -80,15 +103,7 @@ absl::StatusOr<Response> Call(
   const absl::Status status = FromGrpc((stub.*method)(&context, request, &response));
   if (status.ok()) return response;
   if (ReasonOf(status).has_value()) return status;
-  // gRPC's own words say neither what was asked nor what to do.
-  if (absl::IsDeadlineExceeded(status)) {
-    return Error(status.code(), Reason::kDeadline,
-                 absl::StrCat("the daemon did not answer within ", timeout.count(),
-                              " ms: it is stopped or overloaded; see 'systemctl status hmmd'"));
-  }
-  return Error(status.code(), Reason::kNoDaemon,
-               absl::StrCat("the daemon's admin socket broke off: ", std::string(status.message()),
-                            "; it is going down, or at its limit of admin connections"));
+  return Worded(status, timeout);
 }
 
 }  // namespace
@@ -130,12 +145,8 @@ absl::StatusOr<v1::ListTiersResponse> DaemonLink::ListTiers() {
   return Call(*stubs_->inspection, &v1::Inspection::Stub::ListTiers, v1::ListTiersRequest());
 }
 
-absl::StatusOr<v1::ListTensorsResponse> DaemonLink::ListTensors(const std::string& tier,
-                                                                const std::string& page_token) {
-  v1::ListTensorsRequest request;
+absl::StatusOr<v1::ListTensorsResponse> DaemonLink::ListTensors(v1::ListTensorsRequest request) {
   request.set_page_size(kPageSize);
-  request.set_page_token(page_token);
-  request.set_tier(tier);
   return Call(*stubs_->inspection, &v1::Inspection::Stub::ListTensors, request);
 }
 
@@ -157,6 +168,85 @@ absl::StatusOr<v1::DrainResponse> DaemonLink::Drain(bool off) {
   v1::DrainRequest request;
   request.set_off(off);
   return Call(*stubs_->admin, &v1::Admin::Stub::Drain, request);
+}
+
+absl::StatusOr<v1::GetTopologyResponse> DaemonLink::GetTopology() {
+  return Call(*stubs_->inspection, &v1::Inspection::Stub::GetTopology, v1::GetTopologyRequest());
+}
+
+absl::StatusOr<v1::CalibrateResponse> DaemonLink::Calibrate(std::chrono::milliseconds timeout) {
+  return Call(*stubs_->admin, &v1::Admin::Stub::Calibrate, v1::CalibrateRequest(), timeout);
+}
+
+absl::StatusOr<v1::ExplainResponse> DaemonLink::Explain(const v1::ExplainRequest& request) {
+  return Call(*stubs_->inspection, &v1::Inspection::Stub::Explain, request);
+}
+
+absl::StatusOr<v1::GetHealthResponse> DaemonLink::GetHealth(const std::string& tier) {
+  v1::GetHealthRequest request;
+  request.set_tier(tier);
+  return Call(*stubs_->inspection, &v1::Inspection::Stub::GetHealth, request);
+}
+
+absl::StatusOr<v1::ResizeTierResponse> DaemonLink::ResizeTier(const v1::ResizeTierRequest& request,
+                                                              std::chrono::milliseconds timeout) {
+  return Call(*stubs_->admin, &v1::Admin::Stub::ResizeTier, request, timeout);
+}
+
+absl::StatusOr<v1::CompactResponse> DaemonLink::Compact(const std::string& tier,
+                                                        std::chrono::milliseconds timeout) {
+  v1::CompactRequest request;
+  request.set_tier(tier);
+  return Call(*stubs_->admin, &v1::Admin::Stub::Compact, request, timeout);
+}
+
+absl::StatusOr<v1::SetLogLevelResponse> DaemonLink::SetLogLevel(const std::string& level) {
+  v1::SetLogLevelRequest request;
+  request.set_level(level);
+  return Call(*stubs_->admin, &v1::Admin::Stub::SetLogLevel, request);
+}
+
+absl::StatusOr<v1::AdminSwapResponse> DaemonLink::Swap(const v1::AdminSwapRequest& request,
+                                                       std::chrono::milliseconds timeout) {
+  return Call(*stubs_->admin, &v1::Admin::Stub::Swap, request, timeout);
+}
+
+absl::StatusOr<v1::AdminPrefetchResponse> DaemonLink::Prefetch(
+    const v1::AdminPrefetchRequest& request) {
+  return Call(*stubs_->admin, &v1::Admin::Stub::Prefetch, request);
+}
+
+absl::Status DaemonLink::Watch(
+    const v1::WatchRequest& request, std::stop_token stop,
+    const std::function<absl::StatusOr<bool>(const v1::WatchResponse&)>& each) {
+  // A watch has no deadline, for nothing may happen for hours. That somebody answers is asked
+  // apart.
+  HMM_RETURN_IF_ERROR(ListTiers().status());
+  grpc::ClientContext context;
+  const auto reader = stubs_->inspection->Watch(&context, request);
+  // Cancels at once if it is requested already.
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+  absl::Status failed;
+  bool enough = false;
+  for (v1::WatchResponse response; !enough && failed.ok() && reader->Read(&response);) {
+    const absl::StatusOr<bool> more = each(response);
+    failed = more.status();
+    enough = more.ok() && !*more;
+  }
+  if (enough || !failed.ok()) context.TryCancel();
+  const absl::Status ended = FromGrpc(reader->Finish());
+  if (!failed.ok() || enough || stop.stop_requested()) return failed;
+  if (ended.ok()) {
+    return Error(absl::StatusCode::kUnavailable, Reason::kNoDaemon, "the daemon ended the watch");
+  }
+  if (ReasonOf(ended).has_value()) return ended;
+  if (absl::IsCancelled(ended)) {
+    // Not by us. Who reads nothing does not take a status either, so the daemon breaks off.
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kSlowWatcher,
+                 "the daemon cut this watcher off, for it read nothing while more events came than "
+                 "are kept; watch again, with a narrower filter");
+  }
+  return Worded(ended, kTimeout);
 }
 
 }  // namespace hmm::ctl

@@ -2,18 +2,20 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "client/ctl/cli_parts.h"
 #include "client/ctl/plan_cli.h"
 
 namespace hmm::ctl {
 namespace {
 
-CLI::App* AddVerb(CLI::App* parent, const std::string& name, const std::string& text, Verb verb,
-                  Command* command) {
-  CLI::App* app = parent->add_subcommand(name, text);
-  app->fallthrough();
-  app->callback([verb, command] { command->verb = verb; });
-  app->add_option("--out", command->plan.out, "Also write the graph: .pb or .pbtxt")
+CLI::App* AddGraphVerb(CLI::App* parent, const std::string& name, const std::string& text,
+                       Verb verb, Command* command) {
+  CLI::App* app = AddVerb(parent, name, text, verb, command);
+  app->add_option("--out", command->plan.out, "Also write the graph: .pb, .pbtxt, .onnx or .mindir")
       ->type_name("FILE");
+  app->add_option("--format", command->plan.out_format,
+                  "pb, onnx or mindir, whatever the name of the file that --out names")
+      ->type_name("FORMAT");
   return app;
 }
 
@@ -25,7 +27,7 @@ std::string NotNegative(const std::string& text) {
 void AddModel(CLI::App* graph, const std::string& name, const std::string& text, bool moe,
               Command* command) {
   ModelArgs* args = &command->model;
-  CLI::App* app = AddVerb(graph, name, text, Verb::kGraphModel, command);
+  CLI::App* app = AddGraphVerb(graph, name, text, Verb::kGraphModel, command);
   app->callback([command, moe] {
     command->verb = Verb::kGraphModel;
     command->model.moe = moe;
@@ -71,7 +73,7 @@ void AddGraph(CLI::App* app, Command* command) {
   graph->require_subcommand(1);
   AddModel(graph, "llama", "A dense decoder: prefill, decode or a training step", false, command);
   AddModel(graph, "moe", "The same with a mixture of experts", true, command);
-  AddGraphInput(AddVerb(graph, "show", "What a graph amounts to", Verb::kGraphShow, command),
+  AddGraphInput(AddGraphVerb(graph, "show", "What a graph amounts to", Verb::kGraphShow, command),
                 command);
 }
 

@@ -10,9 +10,11 @@
 #include "client/ctl/graph_model.h"
 #include "client/ctl/graph_summary.h"
 #include "client/ctl/plan_busy.h"
+#include "client/ctl/plan_files.h"
 #include "client/ctl/plan_input.h"
 #include "client/ctl/verbs.h"
-#include "graph/graph_proto.h"
+#include "graph/export.h"
+#include "graph/file_error.h"
 
 namespace hmm::ctl {
 namespace {
@@ -28,9 +30,18 @@ absl::Status AboutFlags(const absl::Status& status) {
   return Error(status.code(), Reason::kBadArgument, absl::StrCat("--", message));
 }
 
+absl::StatusOr<graph::FileFormat> FormatToWrite(const std::string& given, const std::string& path) {
+  if (given.empty()) return graph::FileFormatOfPath(path);
+  if (const std::optional<graph::FileFormat> format = graph::FileFormatOf(given)) return *format;
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+               absl::StrCat("--format: '", given, "' is no format",
+                            graph::Suggestion(given, {"pb", "onnx", "mindir"})));
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunGraph(const Command& command) {
+  HMM_RETURN_IF_ERROR(CheckOutputFiles(command.plan));
   plan::Graph graph;
   GraphSummary summary;
   {
@@ -48,7 +59,9 @@ absl::StatusOr<int> RunGraph(const Command& command) {
       summary = Summarize(graph);
     }
     if (!command.plan.out.empty()) {
-      HMM_RETURN_IF_ERROR(graph::WriteGraphProto(graph, command.plan.out));
+      HMM_ASSIGN_OR_RETURN(const graph::FileFormat format,
+                           FormatToWrite(command.plan.out_format, command.plan.out));
+      HMM_RETURN_IF_ERROR(graph::WriteGraph(graph, format, command.plan.out));
     }
   }
   HMM_RETURN_IF_ERROR(WriteOut(FormatSummary(graph, summary, command.format)));

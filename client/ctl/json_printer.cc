@@ -4,6 +4,7 @@
 // are indented.
 #include <nlohmann/json.hpp>
 
+#include "client/ctl/json_text.h"
 #include "client/ctl/printer.h"
 #include "client/ctl/table.h"
 
@@ -11,11 +12,6 @@ namespace hmm::ctl {
 namespace {
 
 using nlohmann::ordered_json;
-
-std::string Dump(const ordered_json& value, int indent = 2) {
-  return value.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
-}
-std::string Document(const ordered_json& value) { return Dump(value) + "\n"; }
 
 ordered_json TierToJson(const v1::TierInfo& tier) {
   ordered_json out;
@@ -79,8 +75,11 @@ ordered_json CountersToJson(const v1::Counters& counters) {
   out["lost_tensors"] = counters.lost_tensors();
   out["expelled_sessions"] = counters.expelled_sessions();
   out["reaped_sessions"] = counters.reaped_sessions();
+  out["ahead_taken_back"] = counters.ahead_taken_back();
   return out;
 }
+
+}  // namespace
 
 ordered_json TensorToJson(const v1::TensorInfo& tensor) {
   ordered_json out;
@@ -91,6 +90,7 @@ ordered_json TensorToJson(const v1::TensorInfo& tensor) {
   out["tier"] = tensor.tier_name();
   out["bytes"] = tensor.bytes();
   out["sealed"] = tensor.sealed();
+  out["reserved"] = tensor.reserved();
   out["droppable"] = tensor.droppable();
   out["priority"] = tensor.priority();
   out["recompute_us"] = tensor.recompute_us();
@@ -109,6 +109,8 @@ ordered_json TensorToJson(const v1::TensorInfo& tensor) {
   for (const std::uint32_t tier : tensor.clean_copies()) out["clean_copies"].push_back(tier);
   return out;
 }
+
+namespace {
 
 ordered_json PercentilesToJson(const Histogram& histogram) {
   ordered_json out;
@@ -178,6 +180,8 @@ class JsonPrinter final : public Printer {
       one["pinned_bytes"] = session.pinned_bytes();
       one["age_ms"] = session.age_ms();
       one["tensors"] = session.tensors();
+      one["oldest_pin_ms"] = session.oldest_pin_ms();
+      one["oldest_pin_handle"] = session.oldest_pin_handle();
       out["sessions"].push_back(std::move(one));
     }
     return Document(out);
@@ -218,6 +222,7 @@ class JsonPrinter final : public Printer {
     out["tensors"] = done.tensors();
     out["pinned_tensors"] = done.pinned_tensors();
     out["kept_tensors"] = done.kept_tensors();
+    out["dropped_tensors"] = done.dropped_tensors();
     return Document(out);
   }
 

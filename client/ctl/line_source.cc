@@ -103,8 +103,10 @@ class TextLines final : public LineSource {
 absl::StatusOr<std::unique_ptr<LineSource>> OpenLines(const std::string& path,
                                                       std::uint64_t text_bytes_max,
                                                       std::size_t line_bytes_max) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe that nobody writes into is empty, not waited for; one with a writer is read to its end.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return PosixError(path, errno);
+  fcntl(fd, F_SETFL, 0);
   gzFile file = gzdopen(fd, "rb");
   if (file == nullptr) {
     close(fd);

@@ -3,10 +3,8 @@
 // hmmctl: shows and steers hmmd. Data goes to standard output, errors as "hmmctl: ..." to standard
 // error. Exit code 0: done, 1: failed (also: a plan that cannot be), 2: wrong usage.
 #include <csignal>
-#include <cstdio>
-#include <string>
 
-#include "base/status.h"
+#include "absl/status/statusor.h"
 #include "client/ctl/cli.h"
 #include "client/ctl/verbs.h"
 
@@ -16,11 +14,5 @@ int main(int argc, char** argv) {
   const hmm::ctl::ParsedCommand parsed = hmm::ctl::ParseCommandLine(argc, argv);
   if (!parsed.command) return parsed.exit_code;
   const absl::StatusOr<int> done = hmm::ctl::Run(*parsed.command);
-  if (done.ok()) return *done;
-  // Whoever read us had enough (`| head`): nothing failed.
-  if (absl::IsCancelled(done.status()) && done.status().message().empty()) return 0;
-  const std::string message(done.status().message());
-  std::fprintf(stderr, "hmmctl: %s\n",
-               message.empty() ? done.status().ToString().c_str() : message.c_str());
-  return 1;
+  return done.ok() ? *done : hmm::ctl::Report(done.status());
 }

@@ -24,7 +24,7 @@ struct GraphArgs {
   std::string graph;                         // a file, or a preset's word
   std::map<std::string, std::int64_t> dims;  // symbolic dimensions of an ONNX file
   bool plain = false;                        // ONNX: published planners' accounting
-  bool without_data = false;  // ONNX: sizes by shapes where the weights' own file is missing
+  bool without_data = false;  // sizes by shapes where the weights' own file is missing
 };
 
 struct PlanArgs {
@@ -35,11 +35,15 @@ struct PlanArgs {
   std::string planner;              // empty: ours
   std::uint64_t steps = 0;          // effort; 0: the planner's or the layout's own bound
   std::string out;                  // plan: where the plan goes; layout: where the offsets go
+  std::string out_format;           // graph: "pb", "onnx", "mindir"; empty: by the name of `out`
+  std::string emit_graph;           // plan: where the graph with the plan's moves goes
   bool compare = false;             // every planner
   bool sweep = false;               // many budgets
   std::vector<Budget> points;       // of the sweep; empty: from the floor to the unplanned peak
   std::optional<double> stall_max;  // of the sweep: find the smallest budget that keeps to it
   std::string svg;                  // of the sweep; empty: none
+  std::string report;               // plan: a page to look at; empty: none
+  std::string trace;                // plan: a trace for Perfetto; empty: none
   std::string tensor;               // explain: which
   std::string plan;                 // check, diff: a file; explain: instead of planning anew
   std::string other;                // diff: the second file

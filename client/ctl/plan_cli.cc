@@ -5,20 +5,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/ctl/cli_parts.h"
 #include "client/ctl/plan_input.h"
 
 namespace hmm::ctl {
 namespace {
 
 constexpr std::uint64_t kStepsMax = std::uint64_t{1} << 40;
-
-CLI::App* AddVerb(CLI::App* parent, const std::string& name, const std::string& text, Verb verb,
-                  Command* command) {
-  CLI::App* app = parent->add_subcommand(name, text);
-  app->fallthrough();  // so that --dir and -o work behind the verb too
-  app->callback([verb, command] { command->verb = verb; });
-  return app;
-}
 
 void AddInput(CLI::App* app, Command* command) {
   PlanArgs* args = &command->plan;
@@ -57,7 +50,7 @@ void AddPlanning(CLI::App* app, Command* command) {
 void AddCheck(CLI::App* plan, Command* command) {
   CLI::App* app =
       AddVerb(plan, "check", "Prove that a plan is safe for a graph", Verb::kPlanCheck, command);
-  app->add_option("plan", command->plan.plan, "What `plan --out` wrote")
+  app->add_option("plan", command->plan.plan, "What `plan --out` or `--emit-graph` wrote")
       ->required()
       ->type_name("PLAN");
   AddInput(app, command);
@@ -78,7 +71,9 @@ void AddExplain(CLI::App* plan, Command* command) {
 void AddDiff(CLI::App* plan, Command* command) {
   CLI::App* app = AddVerb(plan, "diff", "What differs between two plans of one graph",
                           Verb::kPlanDiff, command);
-  app->add_option("a", command->plan.plan, "What `plan --out` wrote")->required()->type_name("A");
+  app->add_option("a", command->plan.plan, "What `plan --out` or `--emit-graph` wrote")
+      ->required()
+      ->type_name("A");
   app->add_option("b", command->plan.other, "Another")->required()->type_name("B");
   AddGraphInput(app, command);
 }
@@ -87,19 +82,18 @@ void AddSweep(CLI::App* plan, Command* command) {
   PlanArgs* args = &command->plan;
   plan->add_flag("--sweep", args->sweep,
                  "Stall against budget, from the floor to the unplanned peak");
-  plan->add_option_function<std::vector<std::string>>(
-          "--at",
-          [args](const std::vector<std::string>& texts) {
-            for (const std::string& text : texts) {
-              const absl::StatusOr<Budget> budget = ParseBudget(text);
-              if (!budget.ok()) {
-                throw CLI::ValidationError("--at", std::string(budget.status().message()));
-              }
-              args->points.push_back(*budget);
-            }
-          },
-          "Budgets to sweep over, as in 50%,74%,24GiB")
-      ->delimiter(',')
+  InOneWord(plan->add_option_function<std::vector<std::string>>(
+                "--at",
+                [args](const std::vector<std::string>& texts) {
+                  for (const std::string& text : texts) {
+                    const absl::StatusOr<Budget> budget = ParseBudget(text);
+                    if (!budget.ok()) {
+                      throw CLI::ValidationError("--at", std::string(budget.status().message()));
+                    }
+                    args->points.push_back(*budget);
+                  }
+                },
+                "Budgets to sweep over, as in 50%,74%,24GiB"))
       ->type_name("SIZE,...");
   plan->add_option_function<std::string>(
           "--stall-max",
@@ -145,7 +139,8 @@ void AddLayout(CLI::App* plan, Command* command) {
 void AddGraphInput(CLI::App* app, Command* command) {
   PlanArgs* args = &command->plan;
   app->add_option("graph", args->input.graph,
-                  "A file (.onnx, .pb, .pbtxt, .json), or a preset as in llama-8b:decode,batch=4")
+                  "A file (.onnx, .mindir, .pb, .pbtxt, .json), or a preset as in "
+                  "llama-8b:decode,batch=4")
       ->type_name("GRAPH");
   app->add_option_function<std::vector<std::string>>(
          "--dim",
@@ -161,7 +156,7 @@ void AddGraphInput(CLI::App* app, Command* command) {
   app->add_flag("--plain", args->input.plain,
                 "ONNX: activations only, no aliases: the accounting of published figures");
   app->add_flag("--without-data", args->input.without_data,
-                "ONNX: take sizes from shapes where the file with the weights is missing");
+                "ONNX, MindIR: take sizes from shapes where files with weights are missing");
 }
 
 void AddPlan(CLI::App* app, Command* command) {
@@ -174,6 +169,14 @@ void AddPlan(CLI::App* app, Command* command) {
   AddPlanning(plan, command);
   plan->add_flag("--compare", args->compare, "All planners side by side");
   plan->add_option("--out", args->out, "Also write the plan: .pb or .pbtxt")->type_name("FILE");
+  plan->add_option("--emit-graph", args->emit_graph,
+                   "Also write the graph with the plan's moves as ops in it: .onnx or .mindir")
+      ->type_name("FILE");
+  plan->add_option("--report", args->report,
+                   "Also write a page to look at: memory, timeline, moved tensors (HTML)")
+      ->type_name("FILE");
+  plan->add_option("--trace", args->trace, "Also write a trace for Chrome or Perfetto (JSON)")
+      ->type_name("FILE");
   AddSweep(plan, command);
   AddExplain(plan, command);
   AddDiff(plan, command);
@@ -205,6 +208,9 @@ std::string SweepContradiction(const PlanArgs& args) {
   if (args.hbm) return "--sweep takes many budgets: give them with --at, not --hbm";
   if (args.compare || !args.planner.empty()) return "--sweep is for our own planner only";
   if (!args.out.empty()) return "--sweep makes no plan to write with --out";
+  if (!args.report.empty())
+    return "--sweep makes no plan to show with --report: draw it with --svg";
+  if (!args.trace.empty()) return "--sweep makes no plan to write with --trace";
   return "";
 }
 
@@ -217,6 +223,11 @@ std::string PlanContradiction(const Command& command) {
       if (args.input.graph.empty()) return "plan: GRAPH is required";
       if (args.compare && !args.planner.empty()) return "--compare takes every planner, not one";
       if (args.compare && !args.out.empty()) return "--compare makes no plan to write with --out";
+      if (!args.emit_graph.empty() && (args.compare || args.sweep)) {
+        return "--emit-graph needs one plan, not --compare or --sweep";
+      }
+      if (args.compare && !args.trace.empty())
+        return "--trace takes one plan, --compare makes many";
       return SweepContradiction(args);
     case Verb::kPlanExplain:
       if (args.input.graph.empty()) return "plan explain: GRAPH is required";
@@ -228,7 +239,10 @@ std::string PlanContradiction(const Command& command) {
       return !args.input.dims.empty() && args.input.graph.empty() ? "--dim: needs GRAPH" : "";
     case Verb::kPlanCheck:
       return args.input.graph.empty() ? "plan check: GRAPH is required" : "";
+    case Verb::kGraphModel:
+      return !args.out_format.empty() && args.out.empty() ? "--format goes with --out" : "";
     case Verb::kGraphShow:
+      if (!args.out_format.empty() && args.out.empty()) return "--format goes with --out";
       return args.input.graph.empty() ? "graph show: GRAPH is required" : "";
     case Verb::kPlanLayout:
       return args.capacity == 0 ? "--capacity: must not be 0" : "";

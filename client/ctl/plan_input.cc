@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "client/ctl/graph_model.h"
@@ -22,6 +23,14 @@
 
 namespace hmm::ctl {
 namespace {
+
+// Words with spaces between them, each as EscapeKey prints it.
+std::string Printable(const std::string& text) {
+  return absl::StrJoin(absl::StrSplit(text, ' '), " ",
+                       [](std::string* out, absl::string_view word) {
+                         absl::StrAppend(out, EscapeKey(std::string(word)));
+                       });
+}
 
 constexpr std::uint64_t kWhole = 1'000'000;
 constexpr double kPercentMax = 1000;
@@ -95,24 +104,31 @@ absl::Status ParseDims(std::string_view text, std::map<std::string, std::int64_t
   return absl::OkStatus();
 }
 
-absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args) {
-  const bool onnx = absl::EndsWith(args.graph, ".onnx");
-  for (const auto& [flag, given] :
-       {std::pair("--plain", args.plain), std::pair("--without-data", args.without_data)}) {
-    if (!given || onnx) continue;
-    return BadFlag(flag, absl::StrCat(args.graph, " is not an ONNX file (.onnx)"));
-  }
-  if (std::optional<absl::StatusOr<plan::Graph>> model = GraphOfWord(args.graph)) {
-    if (args.dims.empty()) return *std::move(model);
-    return BadFlag("--dim",
-                   absl::StrCat(args.graph, " has no dimensions to bind; write for example ",
-                                "llama-8b:prefill,tokens=4096,batch=2"));
-  }
+graph::ReadOptions ReadOptionsOf(const GraphArgs& args) {
   graph::ReadOptions options;
   options.onnx.dims = args.dims;
   options.onnx.plain = args.plain;
   options.onnx.external_data_required = !args.without_data;
-  absl::StatusOr<plan::Graph> graph = graph::ReadGraph(args.graph, options);
+  options.mindir.external_data_required = !args.without_data;
+  return options;
+}
+
+absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args) {
+  const bool onnx = absl::EndsWith(args.graph, ".onnx");
+  const bool model = onnx || absl::EndsWith(args.graph, ".mindir");
+  if (args.plain && !onnx) {
+    return BadFlag("--plain", absl::StrCat(args.graph, " is not an ONNX file (.onnx)"));
+  }
+  if (args.without_data && !model) {
+    return BadFlag("--without-data", absl::StrCat(args.graph, " is no ONNX or MindIR file"));
+  }
+  if (std::optional<absl::StatusOr<plan::Graph>> made = GraphOfWord(args.graph)) {
+    if (args.dims.empty()) return *std::move(made);
+    return BadFlag("--dim",
+                   absl::StrCat(args.graph, " has no dimensions to bind; write for example ",
+                                "llama-8b:prefill,tokens=4096,batch=2"));
+  }
+  absl::StatusOr<plan::Graph> graph = graph::ReadGraph(args.graph, ReadOptionsOf(args));
   if (!graph.ok() && ReasonOf(graph.status()) == Reason::kBadArgument) {
     return Annotate(graph.status(), "--dim");
   }
@@ -131,7 +147,7 @@ absl::StatusOr<plan::Machine> LoadMachine(const std::string& name) {
   if (!machine.ok()) return Annotate(machine.status(), "--machine");
   // They are printed, and a terminal would obey what a file can hold.
   machine->name = EscapeKey(machine->name);
-  machine->assumptions = EscapeKey(machine->assumptions);
+  machine->assumptions = Printable(machine->assumptions);
   return machine;
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/ctl/plan_args.h"
+#include "graph/read_graph.h"
 #include "plan/baselines.h"
 #include "plan/graph.h"
 #include "plan/machine.h"
@@ -31,6 +32,9 @@ absl::Status ParseDims(std::string_view text, std::map<std::string, std::int64_t
 // An ONNX file (.onnx), a preset's word (graph_model.h), or else a file of any form that
 // graph::ReadGraph knows.
 absl::StatusOr<plan::Graph> LoadGraph(const GraphArgs& args);
+
+// How LoadGraph reads files.
+graph::ReadOptions ReadOptionsOf(const GraphArgs& args);
 
 // A preset's name, "this" (measured now), or a file. Empty: kDefaultMachine.
 absl::StatusOr<plan::Machine> LoadMachine(const std::string& name);

@@ -25,59 +25,16 @@ void AddLine(std::string& out, absl::string_view name, absl::string_view value) 
   absl::StrAppendFormat(&out, "  %-15s  %s\n", name, value);
 }
 
-std::string MovedText(const Plan& plan) {
-  const MoveTotals t = TotalMoves(plan);
-  std::string out = absl::StrCat(ExactText(plan.moved_bytes), ": ", t.swap_outs, " SwapOut, ",
-                                 t.swap_ins, " SwapIn, ", t.drops, " dropped");
-  if (t.recomputes > 0) absl::StrAppend(&out, ", ", t.recomputes, " recomputed");
-  if (t.flash_bytes > 0) absl::StrAppend(&out, "; ", FormatBytes(t.flash_bytes), " by flash");
-  return out;
-}
-
-std::string StepText(const Plan& plan) {
-  std::string out =
-      absl::StrCat(MicrosText(plan.step_us), ": compute ", MicrosText(plan.compute_us),
-                   ", exposed ", MicrosText(plan.stall_us));
-  if (plan.recompute_us > 0) {
-    absl::StrAppend(&out, " (of it recomputing ", MicrosText(plan.recompute_us), ")");
-  }
-  return out;
-}
-
 std::string Figures(const plan::Graph& graph, const Plan& plan) {
   std::string out;
-  AddLine(out, "budget",
-          absl::StrCat(ExactText(plan.budget_bytes), ", ",
-                       PercentCell(Of(plan.budget_bytes, plan.unplanned_peak_bytes)),
-                       " of the unplanned peak"));
-  AddLine(out, "unplanned peak",
-          absl::StrCat(ExactText(plan.unplanned_peak_bytes), " at ",
-                       OpText(graph, plan.unplanned_peak_op)));
-  AddLine(out, "floor of any",
-          absl::StrCat(ExactText(plan.floor_bytes), " at ", OpText(graph, plan.floor_op)));
-  if (plan.verdict == plan::Verdict::kInfeasible) return out;
-  AddLine(out, "planned peak", ExactText(plan.peak_bytes));
-  AddLine(out, "step", StepText(plan));
-  if (plan.verdict == plan::Verdict::kPlanned) AddLine(out, "moved", MovedText(plan));
-  if (!plan.places.empty()) {
-    std::string text = absl::StrCat("high water ", ExactText(plan.high_water_bytes),
-                                    ", lower bound ", ExactText(plan.lower_bound_bytes));
-    if (plan.high_water_bytes > plan.budget_bytes) {
-      absl::StrAppend(&text, "; fixed addresses need ",
-                      FormatBytes(plan.high_water_bytes - plan.budget_bytes),
-                      " more than the budget");
-    }
-    AddLine(out, "addresses", text);
-  }
+  for (const Figure& figure : FiguresOf(graph, plan)) AddLine(out, figure.name, figure.text);
   return out;
 }
 
 std::string FootText(const PlanContext& context) {
-  std::string out = absl::StrCat(
-      "machine ", context.machine.name, ": ", context.machine.assumptions, "\n",
-      "durations: ", context.roofline_ops, " of ", context.graph.ops.size(),
-      " ops by the roofline of this machine; the others have one, or take no time (views, "
-      "constants)\n");
+  std::string out =
+      absl::StrCat("machine ", MachineText(context.machine), "\n",
+                   "durations: ", DurationsText(context.graph, context.roofline_ops), "\n");
   const std::string unknown = UnknownText(context.graph);
   if (!unknown.empty()) absl::StrAppend(&out, unknown, "\n");
   return out;

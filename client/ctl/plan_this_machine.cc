@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 
@@ -82,49 +83,77 @@ Bytes AvailableMemory() {
   return 0;
 }
 
-}  // namespace
+struct Measured {
+  double flops = 0;  // the others: bytes of memcpy per microsecond
+  double large = 0;
+  double small = 0;
+  std::string how;
+};
 
-absl::StatusOr<plan::Machine> MeasureThisMachine() {
+absl::StatusOr<Measured> Measure() {
   const Clock::time_point start = Clock::now();
   const Clock::time_point end = start + kPatience;
   const std::unique_ptr<char[]> from(new (std::nothrow) char[kLarge]);
   const std::unique_ptr<char[]> to(new (std::nothrow) char[kLarge]);
   if (from == nullptr || to == nullptr) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kNoMemory,
-                 "--machine this: no 32 MiB to measure with; name a preset or a file");
+                 "no 32 MiB to measure this machine with; --machine takes a preset or a file too");
   }
   std::memset(from.get(), 1, kLarge);
   std::memset(to.get(), 2, kLarge);
-  const double flops = FlopsPerUs();
-  double large = 0;
+  Measured out;
+  out.flops = FlopsPerUs();
   for (int i = 0; i < kRepeats && (i == 0 || Clock::now() < end); ++i) {
-    large = std::max(large, CopyRate(to.get(), from.get(), kLarge, kLarge, end));
+    out.large = std::max(out.large, CopyRate(to.get(), from.get(), kLarge, kLarge, end));
   }
-  const double small = CopyRate(to.get(), from.get(), kSmall, kLarge, end);
-  if (!(flops > 0 && large > 0 && small > 0) || Clock::now() - start > kTooLong) {
+  out.small = CopyRate(to.get(), from.get(), kSmall, kLarge, end);
+  if (!(out.flops > 0 && out.large > 0 && out.small > 0) || Clock::now() - start > kTooLong) {
     return Error(
         absl::StatusCode::kUnavailable, Reason::kDeadline,
-        "--machine this: this machine is too busy for an honest measurement; try again, or "
-        "name a preset or a file");
+        "this machine is too busy for an honest measurement; try again; --machine takes a preset "
+        "or a file too");
   }
+  out.how = absl::StrFormat(
+      "measured now in %.0f ms, in CPU time of one core, best of a few: %.1f GFLOP/s in a loop of "
+      "float multiply-adds (no matrix library), memcpy %.1f GB/s at 16 MiB and %.1f at 2 MiB",
+      std::chrono::duration<double, std::milli>(Clock::now() - start).count(), out.flops / 1e3,
+      out.large / 1e3, out.small / 1e3);
+  return out;
+}
+
+plan::Machine ComputeOf(const Measured& measured) {
   plan::Machine machine;
   machine.name = "this";
-  machine.flops_per_us = flops;
-  machine.hbm_bytes_per_us = 2 * large;  // a copy reads and writes
+  machine.flops_per_us = measured.flops;
+  machine.hbm_bytes_per_us = 2 * measured.large;  // a copy reads and writes
+  return machine;
+}
+
+}  // namespace
+
+absl::StatusOr<plan::Machine> MeasureCompute() {
+  HMM_ASSIGN_OR_RETURN(const Measured measured, Measure());
+  plan::Machine machine = ComputeOf(measured);
+  machine.assumptions =
+      absl::StrCat(measured.how,
+                   "; HBM is read and written as fast as that memcpy does; a launch "
+                   "costs nothing");
+  return machine;
+}
+
+absl::StatusOr<plan::Machine> MeasureThisMachine() {
+  HMM_ASSIGN_OR_RETURN(const Measured measured, Measure());
+  plan::Machine machine = ComputeOf(measured);
   machine.ddr_bytes = AvailableMemory();
-  machine.links = {
-      {TierKind::kHbm, TierKind::kDdr, 1, 0, {{kSmall, small}, {kLarge, large}}, 1, 1},
-      {TierKind::kDdr, TierKind::kHbm, 1, 0, {{kSmall, small}, {kLarge, large}}, 1, 1}};
+  const std::vector<plan::BandwidthPoint> curve = {{kSmall, measured.small},
+                                                   {kLarge, measured.large}};
+  machine.links = {{TierKind::kHbm, TierKind::kDdr, 1, 0, curve, 1, 1},
+                   {TierKind::kDdr, TierKind::kHbm, 1, 0, curve, 1, 1}};
   for (plan::Link& link : machine.links) link.duplex_factor = 0.5;
-  machine.assumptions = absl::StrFormat(
-      "measured now in %.0f ms, in CPU time of one core, best of a few: %.1f GFLOP/s in a loop of "
-      "float "
-      "multiply-adds (no matrix library), memcpy %.1f GB/s at 16 MiB and %.1f at 2 MiB; there is "
-      "no "
-      "device: HBM is taken to be host memory and its links that memcpy, half of it in duplex "
-      "(assumed); DDR is what is available now; no flash; a launch costs nothing",
-      std::chrono::duration<double, std::milli>(Clock::now() - start).count(), flops / 1e3,
-      large / 1e3, small / 1e3);
+  machine.assumptions = absl::StrCat(
+      measured.how,
+      "; there is no device: HBM is taken to be host memory and its links that memcpy, half of it "
+      "in duplex (assumed); DDR is what is available now; no flash; a launch costs nothing");
   return machine;
 }
 

@@ -11,7 +11,9 @@
 namespace hmm::ctl {
 
 // RESOURCE_EXHAUSTED/NO_MEMORY when there is no memory to measure with; UNAVAILABLE/DEADLINE when
-// the machine is too busy: what takes a tenth of a second took ten times that.
+// the machine is too busy: what takes a tenth of a second took ten times that. Of both:
 absl::StatusOr<plan::Machine> MeasureThisMachine();
+// Compute and HBM bandwidth alone, for one whose tiers and links are known otherwise.
+absl::StatusOr<plan::Machine> MeasureCompute();
 
 }  // namespace hmm::ctl

@@ -9,11 +9,16 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "client/ctl/plan_busy.h"
+#include "client/ctl/plan_emit.h"
+#include "client/ctl/plan_files.h"
 #include "client/ctl/plan_input.h"
 #include "client/ctl/plan_layout_csv.h"
 #include "client/ctl/plan_printer.h"
+#include "client/ctl/plan_report.h"
 #include "client/ctl/plan_sweep.h"
+#include "client/ctl/plan_trace.h"
 #include "client/ctl/verbs.h"
+#include "graph/export.h"
 #include "graph/file_error.h"
 #include "graph/plan_proto.h"
 #include "plan/diff.h"
@@ -99,6 +104,9 @@ absl::StatusOr<int> Compare(const Command& command, const Subject& subject, Byte
       plans.push_back(*std::move(plan));
     }
   }
+  if (!command.plan.report.empty()) {
+    HMM_RETURN_IF_ERROR(WritePlanReport(command.plan.report, subject.context(), plans));
+  }
   HMM_RETURN_IF_ERROR(WriteOut(MakePlanPrinter(command.format)->Compare(subject.context(), plans)));
   return plans.front().verdict == plan::Verdict::kInfeasible ? 1 : 0;
 }
@@ -172,17 +180,24 @@ absl::StatusOr<int> MakeAndPrint(const Command& command) {
   if (!args.out.empty()) {
     HMM_RETURN_IF_ERROR(graph::WritePlanProto(*plan, subject->graph, args.out));
   }
+  HMM_RETURN_IF_ERROR(EmitGraph(args, *plan));
+  if (!args.report.empty()) {
+    HMM_RETURN_IF_ERROR(WritePlanReport(args.report, subject->context(), {*plan}));
+  }
   HMM_RETURN_IF_ERROR(WriteOut(MakePlanPrinter(command.format)->Plan(subject->context(), *plan)));
+  HMM_RETURN_IF_ERROR(SayNotEmitted(args, subject->graph, *plan));
+  if (!args.trace.empty()) {
+    HMM_RETURN_IF_ERROR(WritePlanTrace(args.trace, subject->graph, subject->machine, *plan));
+  }
   return plan->verdict == plan::Verdict::kInfeasible ? 1 : 0;
 }
 
 // A plan from a file, sure to be one for the graph.
-absl::StatusOr<Plan> ReadPlanFor(const std::string& path, const Subject& subject,
-                                 const std::string& graph_name) {
-  absl::StatusOr<graph::PlanFile> file = graph::ReadPlanProto(path);
+absl::StatusOr<Plan> ReadPlanFor(const PlanArgs& args, const Subject& subject) {
+  absl::StatusOr<graph::PlanFile> file = graph::ReadPlan(args.plan, ReadOptionsOf(args.input));
   if (!file.ok()) return file.status();
   if (const absl::Status same = graph::CheckIdentity(file->graph, subject.graph); !same.ok()) {
-    return Annotate(same, absl::StrCat(path, " and ", graph_name));
+    return Annotate(same, absl::StrCat(args.plan, " and ", args.input.graph));
   }
   return std::move(file->plan);
 }
@@ -197,7 +212,7 @@ absl::StatusOr<Plan> PlanToExplain(const PlanArgs& args, const Subject& subject)
     const Busy busy(absl::StrCat("planning ", subject.graph.ops.size(), " ops"));
     return MakeOne(**planner, subject, *budget, args.steps);
   }
-  absl::StatusOr<Plan> plan = ReadPlanFor(args.plan, subject, args.input.graph);
+  absl::StatusOr<Plan> plan = ReadPlanFor(args, subject);
   if (!plan.ok()) return plan;
   const std::vector<plan::PlanFault> faults = plan::Validate(subject.graph, subject.machine, *plan);
   if (faults.empty()) return plan;
@@ -223,9 +238,10 @@ absl::StatusOr<int> ExplainAndPrint(const Command& command) {
 
 absl::StatusOr<int> DiffAndPrint(const Command& command) {
   const PlanArgs& args = command.plan;
-  const absl::StatusOr<graph::PlanFile> a = graph::ReadPlanProto(args.plan);
+  const graph::ReadOptions options = ReadOptionsOf(args.input);
+  const absl::StatusOr<graph::PlanFile> a = graph::ReadPlan(args.plan, options);
   if (!a.ok()) return a.status();
-  const absl::StatusOr<graph::PlanFile> b = graph::ReadPlanProto(args.other);
+  const absl::StatusOr<graph::PlanFile> b = graph::ReadPlan(args.other, options);
   if (!b.ok()) return b.status();
   if (a->graph.fingerprint != b->graph.fingerprint) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kBadGraph,
@@ -254,7 +270,7 @@ absl::StatusOr<int> Check(const Command& command) {
   const PlanArgs& args = command.plan;
   const absl::StatusOr<Subject> subject = ReadSubject(args);
   if (!subject.ok()) return subject.status();
-  const absl::StatusOr<Plan> plan = ReadPlanFor(args.plan, *subject, args.input.graph);
+  const absl::StatusOr<Plan> plan = ReadPlanFor(args, *subject);
   if (!plan.ok()) return plan.status();
   const CheckReport report{args.plan, args.input.graph, *plan,
                            plan::Validate(subject->graph, subject->machine, *plan)};
@@ -290,6 +306,7 @@ absl::StatusOr<int> Layout(const Command& command) {
 }  // namespace
 
 absl::StatusOr<int> RunPlan(const Command& command) {
+  HMM_RETURN_IF_ERROR(CheckOutputFiles(command.plan));
   switch (command.verb) {
     case Verb::kPlan:
       return MakeAndPrint(command);

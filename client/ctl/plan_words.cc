@@ -35,7 +35,69 @@ std::string Infeasible(const plan::Graph& graph, const Plan& plan) {
                       ExactText(plan.short_bytes), would_do);
 }
 
+double Of(Bytes part, Bytes whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string MovedText(const Plan& plan) {
+  const MoveTotals t = TotalMoves(plan);
+  std::string out = absl::StrCat(ExactText(plan.moved_bytes), ": ", t.swap_outs, " SwapOut, ",
+                                 t.swap_ins, " SwapIn, ", t.drops, " dropped");
+  if (t.recomputes > 0) absl::StrAppend(&out, ", ", t.recomputes, " recomputed");
+  if (t.flash_bytes > 0) absl::StrAppend(&out, "; ", FormatBytes(t.flash_bytes), " by flash");
+  return out;
+}
+
+std::string StepText(const Plan& plan) {
+  std::string out =
+      absl::StrCat(MicrosText(plan.step_us), ": compute ", MicrosText(plan.compute_us),
+                   ", exposed ", MicrosText(plan.stall_us));
+  if (plan.recompute_us > 0) {
+    absl::StrAppend(&out, " (of it recomputing ", MicrosText(plan.recompute_us), ")");
+  }
+  return out;
+}
+
+std::string AddressesText(const Plan& plan) {
+  std::string out = absl::StrCat("high water ", ExactText(plan.high_water_bytes), ", lower bound ",
+                                 ExactText(plan.lower_bound_bytes));
+  if (plan.high_water_bytes > plan.budget_bytes) {
+    absl::StrAppend(&out, "; fixed addresses need ",
+                    FormatBytes(plan.high_water_bytes - plan.budget_bytes),
+                    " more than the budget");
+  }
+  return out;
+}
+
 }  // namespace
+
+std::vector<Figure> FiguresOf(const plan::Graph& graph, const Plan& plan) {
+  std::vector<Figure> out;
+  out.push_back(
+      {"budget", absl::StrCat(ExactText(plan.budget_bytes), ", ",
+                              PercentCell(Of(plan.budget_bytes, plan.unplanned_peak_bytes)),
+                              " of the unplanned peak")});
+  out.push_back({"unplanned peak", absl::StrCat(ExactText(plan.unplanned_peak_bytes), " at ",
+                                                OpText(graph, plan.unplanned_peak_op))});
+  out.push_back({"floor of any",
+                 absl::StrCat(ExactText(plan.floor_bytes), " at ", OpText(graph, plan.floor_op))});
+  if (plan.verdict == plan::Verdict::kInfeasible) return out;
+  out.push_back({"planned peak", ExactText(plan.peak_bytes)});
+  out.push_back({"step", StepText(plan)});
+  if (plan.verdict == plan::Verdict::kPlanned) out.push_back({"moved", MovedText(plan)});
+  if (!plan.places.empty()) out.push_back({"addresses", AddressesText(plan)});
+  return out;
+}
+
+std::string MachineText(const plan::Machine& machine) {
+  return absl::StrCat(machine.name, ": ", machine.assumptions);
+}
+
+std::string DurationsText(const plan::Graph& graph, std::size_t roofline_ops) {
+  return absl::StrCat(roofline_ops, " of ", graph.ops.size(),
+                      " ops by the roofline of this machine; the others have one, or take no time "
+                      "(views, constants)");
+}
 
 std::string OpText(const plan::Graph& graph, plan::OpIndex op) {
   if (op >= graph.ops.size()) return "-";
@@ -56,7 +118,9 @@ std::string RateText(double bytes_per_us) {
 
 std::string ShareText(double part, double whole) {
   if (whole <= 0) return "0%";
-  return absl::StrFormat("%.3g%%", part / whole * 100);
+  const double percent = part / whole * 100;
+  // Three digits, but never an exponent.
+  return absl::StrFormat(percent < 1000 ? "%.3g%%" : "%.0f%%", percent);
 }
 
 std::string ExactText(Bytes bytes) {

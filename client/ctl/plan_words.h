@@ -4,9 +4,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "plan/graph.h"
 #include "plan/lifetimes.h"
+#include "plan/machine.h"
 #include "plan/plan.h"
 
 namespace hmm::ctl {
@@ -24,6 +26,15 @@ std::string ExactText(Bytes bytes);
 
 // The first sentence of a report: the verdict, and what there is to say of it.
 std::string VerdictText(const plan::Graph& graph, const plan::Plan& plan);
+// The figures that follow the verdict: {"budget", "12.3 GiB (...), 74% of the unplanned peak"} ...
+struct Figure {
+  std::string name;
+  std::string text;
+};
+std::vector<Figure> FiguresOf(const plan::Graph& graph, const plan::Plan& plan);
+// What the figures rest on: the machine with its assumptions, and where durations come from.
+std::string MachineText(const plan::Machine& machine);
+std::string DurationsText(const plan::Graph& graph, std::size_t roofline_ops);
 // What no plan can exceed on this machine, a line each, indented by two.
 std::string CeilingsText(const plan::Graph& graph, const plan::Plan& plan);
 // "80 tensors of unknown size are counted nowhere: a, b ..."; empty if there are none.

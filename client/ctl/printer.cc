@@ -15,8 +15,8 @@ std::string Word(const std::string& name, const char* prefix, int number) {
 
 }  // namespace
 
-std::unique_ptr<Printer> MakePrinter(Format format) {
-  return format == Format::kJson ? MakeJsonPrinter() : MakeTablePrinter();
+std::unique_ptr<Printer> MakePrinter(Format format, const TableStyle& style) {
+  return format == Format::kJson ? MakeJsonPrinter() : MakeTablePrinter(style);
 }
 
 std::string KindWord(v1::TierKind kind) {

@@ -12,6 +12,7 @@
 #include "client/ctl/lru_forecast.h"
 #include "client/ctl/replay_report.h"
 #include "client/ctl/stat.h"
+#include "client/ctl/table.h"
 #include "hmm/v1/admin.pb.h"
 #include "hmm/v1/inspection.pb.h"
 
@@ -37,8 +38,8 @@ class Printer {
   virtual std::string Forecast(const LruForecast& forecast) = 0;
 };
 
-std::unique_ptr<Printer> MakePrinter(Format format);
-std::unique_ptr<Printer> MakeTablePrinter();
+std::unique_ptr<Printer> MakePrinter(Format format, const TableStyle& style = {});
+std::unique_ptr<Printer> MakeTablePrinter(const TableStyle& style = {});
 std::unique_ptr<Printer> MakeJsonPrinter();
 
 // "hbm", "ddr", "flash"; "kv_cache", ...; "resident", ...: the words of the wire in lower case.

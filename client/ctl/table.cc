@@ -11,38 +11,78 @@
 
 namespace hmm::ctl {
 
-void Table::AddRow(std::vector<std::string> cells) {
+void Table::AddRow(std::vector<Cell> cells) {
   HMM_CHECK(cells.size() == columns_.size());
-  for (std::string& cell : cells) {
-    if (cell.empty()) cell = "-";
+  for (Cell& cell : cells) {
+    if (cell.text.empty()) cell.text = "-";
   }
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::ToString(bool header) const {
+std::string Table::ToString(const TableStyle& style) const {
+  const auto shown = [&](const Cell& cell) -> const std::string& {
+    return style.exact && !cell.exact.empty() ? cell.exact : cell.text;
+  };
   std::vector<std::size_t> widths;
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     std::size_t width = std::max(columns_[i].title.size(), columns_[i].width_min);
-    for (const auto& row : rows_) width = std::max(width, row[i].size());
+    for (const auto& row : rows_) width = std::max(width, shown(row[i]).size());
     widths.push_back(width);
   }
   std::string out;
-  const auto add_line = [&](const auto& cell) {
+  const auto add_line = [&](auto text_of, auto tint_of) {
     std::string line;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
-      const std::string& text = cell(i);
+      const std::string& text = text_of(i);
+      if (style.tabs) {
+        absl::StrAppend(&line, i > 0 ? "\t" : "", text);
+        continue;
+      }
       const std::string padding(widths[i] - text.size(), ' ');
+      const std::string tinted = style.colour ? Tinted(text, tint_of(i)) : text;
       if (i > 0) line += "  ";
-      line += columns_[i].right ? padding + text : text + padding;
+      line += columns_[i].right ? padding + tinted : tinted + padding;
     }
-    line.erase(line.find_last_not_of(' ') + 1);
+    if (!style.tabs) line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
   };
-  if (header) add_line([&](std::size_t i) -> const std::string& { return columns_[i].title; });
+  if (style.header && !style.tabs) {
+    add_line([&](std::size_t i) -> const std::string& { return columns_[i].title; },
+             [](std::size_t) { return Tint::kNone; });
+  }
   for (const auto& row : rows_) {
-    add_line([&](std::size_t i) -> const std::string& { return row[i]; });
+    add_line([&](std::size_t i) -> const std::string& { return shown(row[i]); },
+             [&](std::size_t i) { return row[i].tint; });
   }
   return out;
+}
+
+std::string Tinted(const std::string& text, Tint tint) {
+  switch (tint) {
+    case Tint::kNone:
+      return text;
+    case Tint::kGood:
+      return absl::StrCat("\x1b[32m", text, "\x1b[0m");
+    case Tint::kWarn:
+      return absl::StrCat("\x1b[33m", text, "\x1b[0m");
+    case Tint::kBad:
+      return absl::StrCat("\x1b[31m", text, "\x1b[0m");
+  }
+  return text;
+}
+
+Cell Size(std::uint64_t bytes) { return {SizeCell(bytes), absl::StrCat(bytes)}; }
+Cell Percent(double ratio, Tint tint) {
+  return {PercentCell(ratio), absl::StrFormat("%.6g", ratio), tint};
+}
+Cell Time(std::uint64_t ms) { return {TimeCell(ms), absl::StrCat(ms)}; }
+Cell Rate(double bytes_per_second) {
+  const auto whole = static_cast<std::uint64_t>(bytes_per_second);
+  return {SizeCell(whole) + "/s", absl::StrCat(whole)};
+}
+Cell StateCell(const std::string& state) {
+  const Tint tint = state == "online" ? Tint::kGood : state == "offline" ? Tint::kBad : Tint::kWarn;
+  return {state, "", tint};
 }
 
 std::string SizeCell(std::uint64_t bytes) {

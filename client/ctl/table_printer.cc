@@ -18,12 +18,8 @@ std::string KindCell(const std::string& kind, bool emulated) {
   return emulated ? kind + "(emulated)" : kind;
 }
 
-std::string RateCell(double bytes_per_second) {
-  return SizeCell(static_cast<std::uint64_t>(bytes_per_second)) + "/s";
-}
-
 template <typename Tiers>
-std::string TierTable(const Tiers& tiers) {
+std::string TierTable(const Tiers& tiers, const TableStyle& style) {
   Table table({{"TIER"},
                {"KIND"},
                {"BACKEND"},
@@ -42,12 +38,13 @@ std::string TierTable(const Tiers& tiers) {
                                                   : static_cast<double>(tier.used_bytes()) /
                                                         static_cast<double>(tier.capacity_bytes());
     table.AddRow({tier.name(), KindCell(KindWord(tier.kind()), tier.emulated()), tier.backend(),
-                  tier.state(), SizeCell(tier.capacity_bytes()), SizeCell(tier.used_bytes()),
-                  PercentCell(use), SizeCell(tier.pinned_bytes()),
-                  PercentCell(tier.high_watermark()), PercentCell(tier.low_watermark()),
-                  absl::StrCat(tier.tensors()), absl::StrCat(tier.hits()), tier.note()});
+                  StateCell(tier.state()), Size(tier.capacity_bytes()), Size(tier.used_bytes()),
+                  Percent(use, use > tier.high_watermark() ? Tint::kWarn : Tint::kNone),
+                  Size(tier.pinned_bytes()), Percent(tier.high_watermark()),
+                  Percent(tier.low_watermark()), absl::StrCat(tier.tensors()),
+                  absl::StrCat(tier.hits()), tier.note()});
   }
-  return table.ToString();
+  return table.ToString(style);
 }
 
 std::string Flags(const v1::TensorInfo& tensor) {
@@ -55,6 +52,7 @@ std::string Flags(const v1::TensorInfo& tensor) {
   if (tensor.sealed()) flags += "s";
   if (tensor.droppable()) flags += "d";
   if (tensor.owner_session() != 0) flags += "o";
+  if (tensor.reserved()) flags += "r";
   return flags;
 }
 
@@ -84,13 +82,15 @@ std::string RateText(std::uint64_t bytes, double seconds) {
 
 class TablePrinter final : public Printer {
  public:
+  explicit TablePrinter(const TableStyle& style) : style_(style) {}
+
   std::string Status(const v1::GetStatusResponse& status) override {
     std::string out =
         absl::StrFormat("hmmd %s  epoch %d  up %s  sessions %d  pins %d  tensors %d%s\n\n",
                         status.version().empty() ? "-" : status.version(), status.epoch(),
                         TimeCell(status.uptime_ms()), status.sessions(), status.pins(),
                         status.tensors(), status.draining() ? "  draining" : "");
-    out += TierTable(status.tiers());
+    out += TierTable(status.tiers(), style_);
     Table links({{"LINK"},
                  {"MOVES", true},
                  {"FAILED", true},
@@ -101,11 +101,11 @@ class TablePrinter final : public Printer {
     for (const v1::LinkInfo& link : status.links()) {
       const double busy_s = static_cast<double>(link.busy_us()) / 1e6;
       links.AddRow({absl::StrCat(link.from(), "->", link.to()), absl::StrCat(link.moves()),
-                    absl::StrCat(link.failed_moves()), SizeCell(link.moved_bytes()),
-                    busy_s > 0 ? RateCell(static_cast<double>(link.moved_bytes()) / busy_s) : "",
+                    absl::StrCat(link.failed_moves()), Size(link.moved_bytes()),
+                    busy_s > 0 ? Rate(static_cast<double>(link.moved_bytes()) / busy_s) : "",
                     absl::StrCat(link.queued()), absl::StrCat(link.running())});
     }
-    out += "\n" + links.ToString();
+    out += "\n" + links.ToString(style_);
     const v1::Counters& counters = status.counters();
     out += absl::StrFormat(
         "\nlookups %d  hits %d  misses %d  evictions %d  demotions %d  promotions "
@@ -116,7 +116,7 @@ class TablePrinter final : public Printer {
   }
 
   std::string Tiers(const v1::ListTiersResponse& tiers) override {
-    return TierTable(tiers.tiers());
+    return TierTable(tiers.tiers(), style_);
   }
 
   std::string Tensors(const v1::ListTensorsResponse& page, bool first, bool) override {
@@ -133,11 +133,11 @@ class TablePrinter final : public Printer {
                  {"KEY"}});
     for (const v1::TensorInfo& tensor : page.tensors()) {
       table.AddRow({absl::StrCat(tensor.handle()), KindWord(tensor.kind()),
-                    StateWord(tensor.state()), tensor.tier_name(), SizeCell(tensor.bytes()),
-                    PinsCell(tensor), Flags(tensor), tensor.tenant(), TimeCell(tensor.age_ms()),
-                    TimeCell(tensor.idle_ms()), EscapeKey(tensor.key())});
+                    StateWord(tensor.state()), tensor.tier_name(), Size(tensor.bytes()),
+                    PinsCell(tensor), Flags(tensor), tensor.tenant(), Time(tensor.age_ms()),
+                    Time(tensor.idle_ms()), EscapeKey(tensor.key())});
     }
-    return table.ToString(first);
+    return table.ToString(Styled(first));
   }
 
   std::string Tensor(std::uint64_t, const v1::TensorInfo& tensor) override {
@@ -176,16 +176,19 @@ class TablePrinter final : public Printer {
                  {"STATE"},
                  {"PINS", true},
                  {"PINNED", true},
+                 {"OLDEST-PIN", true},
                  {"OWNS", true},
                  {"AGE", true},
                  {"COMMAND"}});
     for (const v1::SessionInfo& session : sessions.sessions()) {
       table.AddRow({absl::StrCat(session.session()), session.tenant(), absl::StrCat(session.uid()),
                     absl::StrCat(session.pid()), session.state(), absl::StrCat(session.pins()),
-                    SizeCell(session.pinned_bytes()), absl::StrCat(session.tensors()),
-                    TimeCell(session.age_ms()), EscapeKey(session.command())});
+                    Size(session.pinned_bytes()),
+                    session.oldest_pin_ms() == 0 ? Cell("") : Time(session.oldest_pin_ms()),
+                    absl::StrCat(session.tensors()), Time(session.age_ms()),
+                    EscapeKey(session.command())});
     }
-    return table.ToString();
+    return table.ToString(style_);
   }
 
   std::string Stat(const StatReport& report) override {
@@ -202,15 +205,15 @@ class TablePrinter final : public Printer {
                  {"BYTES-IN", true, 11},
                  {"BYTES-OUT", true, 11}});
     for (const StatTier& tier : report.tiers) {
-      table.AddRow({tier.name, KindCell(tier.kind, tier.emulated), SizeCell(tier.capacity_bytes),
-                    SizeCell(tier.used_bytes), SizeCell(tier.pinned_bytes),
+      table.AddRow({tier.name, KindCell(tier.kind, tier.emulated), Size(tier.capacity_bytes),
+                    Size(tier.used_bytes), Size(tier.pinned_bytes),
                     absl::StrFormat("%.1f", report.PerSecond(tier.hits)),
                     absl::StrFormat("%.1f", report.PerSecond(tier.moves_in)),
                     absl::StrFormat("%.1f", report.PerSecond(tier.moves_out)),
-                    RateCell(report.PerSecond(tier.bytes_in)),
-                    RateCell(report.PerSecond(tier.bytes_out))});
+                    Rate(report.PerSecond(tier.bytes_in)), Rate(report.PerSecond(tier.bytes_out))});
     }
-    return table.ToString(header) +
+    if (style_.tabs) return table.ToString(style_);
+    return table.ToString(Styled(header)) +
            absl::StrFormat(
                "over %.1fs: lookups %.1f/s  misses %.1f/s  allocations %.1f/s  evictions "
                "%.1f/s\n",
@@ -219,9 +222,19 @@ class TablePrinter final : public Printer {
   }
 
   std::string Evict(const std::string& tier, const v1::EvictResponse& done) override {
-    std::string out =
-        absl::StrFormat("%s: %d tensors moved out, %s freed, %d pinned had to stay", tier,
-                        done.tensors(), SizeCell(done.freed_bytes()), done.pinned_tensors());
+    if (done.tensors() + done.freed_bytes() + done.pinned_tensors() + done.kept_tensors() == 0) {
+      return tier + ": nothing had to go\n";
+    }
+    const std::uint64_t moved = done.tensors() - std::min(done.tensors(), done.dropped_tensors());
+    std::string out = tier + ": ";
+    if (moved > 0 || done.dropped_tensors() == 0) {
+      absl::StrAppend(&out, moved, " tensors moved out, ");
+    }
+    if (done.dropped_tensors() > 0) {
+      absl::StrAppend(&out, done.dropped_tensors(), " tensors dropped, ");
+    }
+    absl::StrAppend(&out, SizeCell(done.freed_bytes()), " freed, ", done.pinned_tensors(),
+                    " pinned had to stay");
     if (done.kept_tensors() > 0) {
       absl::StrAppend(&out, ", ", done.kept_tensors(), " too: no room below, and not droppable");
     }
@@ -259,6 +272,13 @@ class TablePrinter final : public Printer {
   }
 
  private:
+  TableStyle Styled(bool header) const {
+    TableStyle style = style_;
+    style.header = style.header && header;
+    return style;
+  }
+
+  const TableStyle style_;
   bool stat_header_shown_ = false;
 };
 
@@ -306,6 +326,8 @@ std::string TablePrinter::Replay(const ReplayReport& report) {
 
 }  // namespace
 
-std::unique_ptr<Printer> MakeTablePrinter() { return std::make_unique<TablePrinter>(); }
+std::unique_ptr<Printer> MakeTablePrinter(const TableStyle& style) {
+  return std::make_unique<TablePrinter>(style);
+}
 
 }  // namespace hmm::ctl

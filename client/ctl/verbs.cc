@@ -2,10 +2,7 @@
 #include "client/ctl/verbs.h"
 
 #include <cerrno>
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -13,7 +10,7 @@
 #include "base/status.h"
 #include "client/ctl/daemon_link.h"
 #include "client/ctl/printer.h"
-#include "client/ctl/stop_signal.h"
+#include "client/ctl/select.h"
 #include "client/ctl/table.h"
 
 namespace hmm::ctl {
@@ -21,20 +18,19 @@ namespace {
 
 // Calls `page(response, first, last)` for each page of the list until it answers false.
 template <typename Page>
-absl::Status ForEachPage(DaemonLink& link, const std::string& tier, Page page) {
-  std::string token;
+absl::Status ForEachPage(DaemonLink& link, v1::ListTensorsRequest query, Page page) {
   for (bool first = true;; first = false) {
-    const absl::StatusOr<v1::ListTensorsResponse> got = link.ListTensors(tier, token);
+    const absl::StatusOr<v1::ListTensorsResponse> got = link.ListTensors(query);
     if (!got.ok()) return got.status();
     const bool last = got->next_page_token().empty();
-    if (!last && got->next_page_token() == token) {
+    if (!last && got->next_page_token() == query.page_token()) {
       return Error(absl::StatusCode::kInternal, Reason::kProtocol,
                    "the daemon gave the same page of tensors twice");
     }
     absl::StatusOr<bool> more = page(*got, first, last);
     if (!more.ok()) return more.status();
     if (last || !*more) return absl::OkStatus();
-    token = got->next_page_token();
+    query.set_page_token(got->next_page_token());
   }
 }
 
@@ -65,31 +61,15 @@ absl::StatusOr<int> TensorList(DaemonLink& link, Printer& printer, const Command
     HMM_RETURN_IF_ERROR(WriteOut(out));
     return true;
   };
-  HMM_RETURN_IF_ERROR(ForEachPage(link, command.tier, print));
+  HMM_RETURN_IF_ERROR(ForEachPage(link, QueryOf(command.select), print));
   return 0;
 }
 
-absl::StatusOr<int> TensorShow(DaemonLink& link, Printer& printer, const std::string& id) {
-  std::uint64_t handle = 0;
-  if (!absl::SimpleAtoi(id, &handle)) handle = 0;
-  std::optional<std::pair<std::uint64_t, v1::TensorInfo>> found;
-  const auto look = [&](const v1::ListTensorsResponse& page, bool, bool) -> absl::StatusOr<bool> {
-    for (const v1::TensorInfo& tensor : page.tensors()) {
-      const bool by_key =
-          !tensor.key().empty() && (tensor.key() == id || EscapeKey(tensor.key()) == id);
-      const bool by_handle = handle != 0 && tensor.handle() == handle;
-      if (!by_handle && !(by_key && !found)) continue;
-      found = {page.epoch(), tensor};
-      if (by_handle) return false;  // a handle is unique; a key may be another tenant's too
-    }
-    return true;
-  };
-  HMM_RETURN_IF_ERROR(ForEachPage(link, "", look));
-  if (!found) {
-    return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
-                 absl::StrCat("tensor ", id, ": not found"));
-  }
-  HMM_RETURN_IF_ERROR(WriteOut(printer.Tensor(found->first, found->second)));
+absl::StatusOr<int> TensorShow(DaemonLink& link, Printer& printer, const Command& command) {
+  const absl::StatusOr<v1::ExplainResponse> why =
+      ExplainNamed(link, command.tensor, command.select.tenant);
+  if (!why.ok()) return why.status();
+  HMM_RETURN_IF_ERROR(WriteOut(printer.Tensor(why->epoch(), why->tensor())));
   return 0;
 }
 
@@ -108,29 +88,6 @@ absl::StatusOr<int> SessionList(DaemonLink& link, Printer& printer, bool ids_onl
   return 0;
 }
 
-absl::StatusOr<int> Stat(const Command& command, Printer& printer) {
-  StopSignal stop;  // before gRPC starts its threads
-  absl::StatusOr<std::unique_ptr<DaemonLink>> link = DaemonLink::Connect(command.dir);
-  if (!link.ok()) return link.status();
-  std::optional<v1::GetStatusResponse> before;
-  const std::uint64_t count = command.interval_s > 0 ? command.count : 1;
-  std::mutex mutex;
-  std::condition_variable_any wake;
-  std::unique_lock lock(mutex);
-  auto next = std::chrono::steady_clock::now();
-  for (std::uint64_t n = 1;; ++n) {
-    absl::StatusOr<v1::GetStatusResponse> now = (*link)->GetStatus();
-    if (!now.ok()) return now.status();
-    HMM_RETURN_IF_ERROR(WriteOut(printer.Stat(MakeStatReport(before, *now))));
-    if (n == count) return 0;
-    before = *std::move(now);
-    next += std::chrono::duration_cast<std::chrono::nanoseconds>(
-        std::chrono::duration<double>(command.interval_s));
-    wake.wait_until(lock, stop.token(), next, [] { return false; });
-    if (stop.token().stop_requested()) return 0;
-  }
-}
-
 absl::StatusOr<int> WatermarkSet(DaemonLink& link, Printer& printer, const Command& command) {
   v1::SetWatermarksRequest request;
   request.set_tier(command.tier);
@@ -147,14 +104,34 @@ absl::StatusOr<int> Evict(DaemonLink& link, Printer& printer, const Command& com
   v1::EvictRequest request;
   request.set_tier(command.tier);
   request.set_used_bytes_max(command.evict_to);
-  const std::chrono::milliseconds timeout(static_cast<std::int64_t>(command.timeout_s * 1e3));
-  const absl::StatusOr<v1::EvictResponse> done = link.Evict(request, timeout);
+  const absl::StatusOr<v1::EvictResponse> done = link.Evict(request, TimeoutOf(command));
   if (!done.ok()) return done.status();
   HMM_RETURN_IF_ERROR(WriteOut(printer.Evict(command.tier, *done)));
   return 0;
 }
 
 }  // namespace
+
+absl::StatusOr<v1::ExplainResponse> ExplainNamed(DaemonLink& link, const std::string& id,
+                                                 const std::string& tenant) {
+  v1::ExplainRequest request;
+  request.set_tenant(tenant);
+  absl::StatusOr<v1::ExplainResponse> why = absl::NotFoundError("");
+  if (std::uint64_t handle = 0; absl::SimpleAtoi(id, &handle) && handle != 0) {
+    request.set_handle(handle);
+    why = link.Explain(request);
+    request.clear_handle();
+  }
+  if (absl::IsNotFound(why.status())) {
+    request.set_key(UnescapeKey(id));
+    why = link.Explain(request);
+  }
+  const bool ambiguous = absl::IsInvalidArgument(why.status()) && !id.empty();
+  if (!ambiguous && !absl::IsNotFound(why.status())) return why;
+  return Error(why.status().code(), ReasonOf(why.status()).value_or(Reason::kNotFound),
+               absl::StrCat("tensor ", id, ": ", std::string(why.status().message()),
+                            ambiguous ? " (--tenant)" : ""));
+}
 
 absl::Status WriteOut(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
@@ -165,9 +142,17 @@ absl::Status WriteOut(const std::string& text) {
   return absl::OkStatus();
 }
 
+int Report(const absl::Status& failed) {
+  // Whoever read us had enough (`| head`): nothing failed.
+  if (absl::IsCancelled(failed) && failed.message().empty()) return 0;
+  const std::string message(failed.message());
+  std::fprintf(stderr, "hmmctl: %s\n",
+               message.empty() ? failed.ToString().c_str() : message.c_str());
+  return 1;
+}
+
 absl::StatusOr<int> RunVerb(const Command& command) {
-  const std::unique_ptr<Printer> printer = MakePrinter(command.format);
-  if (command.verb == Verb::kStat) return Stat(command, *printer);
+  const std::unique_ptr<Printer> printer = MakePrinter(command.format, command.style);
   absl::StatusOr<std::unique_ptr<DaemonLink>> connected = DaemonLink::Connect(command.dir);
   if (!connected.ok()) return connected.status();
   DaemonLink& link = **connected;
@@ -183,7 +168,7 @@ absl::StatusOr<int> RunVerb(const Command& command) {
     case Verb::kTensorList:
       return TensorList(link, *printer, command);
     case Verb::kTensorShow:
-      return TensorShow(link, *printer, command.tensor);
+      return TensorShow(link, *printer, command);
     case Verb::kSessionList:
       return SessionList(link, *printer, command.ids_only);
     case Verb::kEvict:
@@ -215,6 +200,28 @@ absl::StatusOr<int> Run(const Command& command) {
     case Verb::kGraphModel:
     case Verb::kGraphShow:
       return RunGraph(command);
+    case Verb::kTopology:
+      return RunTopology(command);
+    case Verb::kStat:
+      return RunStat(command);
+    case Verb::kEvents:
+      return RunEvents(command);
+    case Verb::kExplain:
+      return RunExplain(command);
+    case Verb::kHealth:
+      return RunHealth(command);
+    case Verb::kSwap:
+    case Verb::kPrefetch:
+      return RunSwap(command);
+    case Verb::kResize:
+    case Verb::kCompact:
+    case Verb::kLogLevel:
+      return RunSizes(command);
+    case Verb::kDoctor:
+      return RunDoctor(command);
+    case Verb::kCompletion:
+      HMM_RETURN_IF_ERROR(WriteOut(command.completion));
+      return 0;
     default:
       return RunVerb(command);
   }

@@ -2,8 +2,6 @@
 #include "client/lib/attachment.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,15 +13,17 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "client/lib/attachment_resources.h"
+#include "client/lib/quiet_thread.h"
 #include "client/lib/session_socket.h"
 #include "client/lib/status_convert.h"
+#include "share/bell.h"
 #include "share/memory_file.h"
 #include "share/pin.h"
 
@@ -41,8 +41,6 @@ constexpr milliseconds kReleaseTimeout{1000};
 constexpr milliseconds kReleasePauseMin{5};
 constexpr milliseconds kReleasePauseMax{500};
 constexpr milliseconds kDrainTimeout{1000};  // of the releases owed at the end
-// Equals ManagerOptions::calls_remembered_max: past it the daemon would forget calls that we owe.
-constexpr std::size_t kCallsMax = 4096;
 constexpr std::uint32_t kTensorsMax = 1u << 28;
 
 TimePoint After(Duration wait) { return std::chrono::steady_clock::now() + wait; }
@@ -50,10 +48,6 @@ TimePoint After(Duration wait) { return std::chrono::steady_clock::now() + wait;
 absl::Status ProtocolError(std::string_view what) {
   return Error(StatusCode::kFailedPrecondition, Reason::kProtocol,
                absl::StrCat("the daemon ", absl::string_view(what.data(), what.size())));
-}
-
-absl::Status GoneError() {
-  return Error(StatusCode::kAborted, Reason::kLost, "the daemon that held the bytes is gone");
 }
 
 // A mapping beyond the end of the file would be SIGBUS in the user's hands.
@@ -64,60 +58,6 @@ absl::StatusOr<share::Mapping> MapChecked(int fd, Bytes bytes, share::Mapping::A
     return ProtocolError("gave a memory file that is shorter than it says");
   }
   return share::Mapping::Map(fd, bytes, access, /*dont_fork=*/true);
-}
-
-// A thread that takes none of the application's signals; not joinable when the system has none
-// left.
-template <typename Body>
-std::thread StartThread(Body body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  HMM_CHECK(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
-  std::thread thread;
-  try {
-    thread = std::thread(std::move(body));
-  } catch (const std::system_error&) {
-  }
-  HMM_CHECK(pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
-  return thread;
-}
-
-}  // namespace
-
-// All that a fork child must neither use nor destroy.
-struct Attachment::Resources {
-  SessionSocket socket;
-  share::Welcome welcome;
-  std::string dir;
-  share::UniqueFd table_fd;  // until mapped
-  share::UniqueFd page_fd;   // until mapped
-  share::Mapping table;
-  share::Mapping page;
-  std::array<std::string, share::kMaxTiers> tier_names;
-  std::unique_ptr<MemoryRpc> rpc;
-  CallWindow calls{kCallsMax};
-
-  std::mutex pull_mutex;  // one segment request at a time on the socket
-  SegmentMap segments;
-
-  // eventfd that wakes the watcher. Shared, for whoever wakes it to delete us must not use us then.
-  std::shared_ptr<share::UniqueFd> wake;
-  std::atomic<bool> stop{false};      // the watcher returns, to be joined
-  std::atomic<bool> orphaned{false};  // the watcher deletes us when the last pin is gone
-  std::thread watcher;
-
-  std::mutex releaser_mutex;
-  bool closed = false;
-  std::thread releaser;  // from the first owed release on
-};
-
-namespace {
-
-void Wake(const share::UniqueFd& eventfd) {
-  const std::uint64_t one = 1;
-  // EAGAIN: so many wake-ups are pending already that one more says nothing new.
-  HMM_CHECK(::write(eventfd.get(), &one, sizeof(one)) > 0 || errno == EAGAIN);
 }
 
 }  // namespace
@@ -165,6 +105,7 @@ absl::Status Attachment::Map(std::uint32_t max_tensors) {
   }
   table_ = share::TableSlots(static_cast<const void*>(r.table.data()));
   words_ = share::PinWords(r.page.data());
+  r.fences = std::make_unique<FenceBook>(share::Fences(r.page.data()), words_);
   max_tensors_ = max_tensors;
   segments_ = &r.segments;
   epoch_ = r.welcome.boot_epoch;
@@ -181,7 +122,7 @@ absl::Status Attachment::Start() {
   r.wake = std::make_shared<share::UniqueFd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!r.wake->valid()) return PosixError("eventfd", errno);
   r.rpc = std::make_unique<MemoryRpc>(r.dir + "/hmm.sock", r.welcome.token);
-  r.watcher = StartThread([this] { Watch(); });
+  r.watcher = StartQuietThread([this] { Watch(); });
   if (r.watcher.joinable()) return absl::OkStatus();
   return Error(StatusCode::kResourceExhausted, Reason::kNoMemory, "no thread to watch the daemon");
 }
@@ -219,6 +160,7 @@ void Attachment::Retire(Attachment* attachment) {
   }
   attachment->Close();
   const std::shared_ptr<share::UniqueFd> wake = r.wake;
+  attachment->SweepFences();
   // No reference is left through which a pin could come; those that are can only go.
   if (attachment->pins_.Sum() == 0) {
     r.stop.store(true);
@@ -241,8 +183,9 @@ void Attachment::Watch() {
   bool settled = false;
   bool unmapped = false;
   for (;;) {
-    std::array<pollfd, 2> entries{pollfd{r.wake->get(), POLLIN, 0},
-                                  pollfd{lost() ? -1 : r.socket.fd(), POLLRDHUP, 0}};
+    std::array<pollfd, 3> entries{pollfd{r.wake->get(), POLLIN, 0},
+                                  pollfd{lost() ? -1 : r.socket.fd(), POLLRDHUP, 0},
+                                  pollfd{lost() ? -1 : r.bell_fd.load(), POLLIN, 0}};
     const bool looking = (lost() && !unmapped) || r.orphaned.load();
     const int ready = ::poll(entries.data(), entries.size(), looking ? kPinLook.count() : -1);
     // Blind, so assume the worst: the client attaches anew.
@@ -252,10 +195,18 @@ void Attachment::Watch() {
       HMM_CHECK(::read(r.wake->get(), &count, sizeof(count)) > 0 || errno == EAGAIN);
     }
     if (ready > 0 && entries[1].revents != 0) lost_.store(true);
+    if (ready > 0 && entries[2].revents != 0) {
+      if (!share::TakeRings(entries[2].fd)) r.bell_fd.store(-1);  // the daemon hung up
+      Wake(r.events);
+    }
     if (r.stop.load()) return;
     if (!lost()) continue;
-    if (!settled) pins_.Settle();
+    if (!settled) {
+      pins_.Settle();
+      if (r.bell_fd.load() >= 0) Wake(r.events);  // who waits for a job learns that it is lost
+    }
     settled = true;
+    SweepFences();
     if (pins_.Sum() != 0) continue;
     if (!unmapped) {
       std::lock_guard lock(r.pull_mutex);
@@ -289,7 +240,8 @@ void Attachment::EndPinningCall(std::uint64_t call_id, bool ok) {
   if (ok) return;
   std::lock_guard lock(r.releaser_mutex);
   // Should it not start now, the next call that owes a release tries again.
-  if (!r.closed && !r.releaser.joinable()) r.releaser = StartThread([this] { SendReleases(); });
+  if (!r.closed && !r.releaser.joinable())
+    r.releaser = StartQuietThread([this] { SendReleases(); });
 }
 
 // One at a time and until each succeeded; a lost attachment owes nothing, for its pins died with
@@ -328,47 +280,8 @@ Tensor Attachment::MakeTensor(const std::shared_ptr<Attachment>& self, std::uint
   return tensor;
 }
 
-void Attachment::Fill(Pin& pin, std::uint32_t slot, std::byte* data, const Place& place) {
-  pin.attachment_ = this;
-  pin.data_ = data;
-  pin.size_ = place.bytes;
-  pin.slot_ = slot;
-  // By the segment, not by the state word: the location stays put under a pin, while the word may
-  // say MOVING for the moment that a move needs to find the pin and give up.
-  pin.tier_ = TierOfSegment(place.segment);
-}
-
-// Nanoseconds count here: no reference is counted, no Pin moved, and a mapped segment is reached
-// without a status. lost() is read after the pin was counted (pin_counts.h).
-std::optional<Pin> Attachment::TryPin(std::uint64_t handle) {
-  std::optional<Pin> out;
-  const Handle tensor = Handle::Unpack(handle);
-  if (forked() || tensor.slot >= max_tensors_) return out;
-  const share::TableSlot& slot = table_[tensor.slot];
-  std::atomic<std::uint32_t>& word = words_[tensor.slot];
-  pins_.Add(1);
-  if (!share::TryPin(word, slot, tensor.generation)) {
-    pins_.Add(-1);
-    return out;
-  }
-  std::byte* data = nullptr;
-  // Only now: before the pin the location may be another's.
-  const Place place{slot.segment.load(std::memory_order_relaxed),
-                    slot.offset.load(std::memory_order_relaxed),
-                    slot.bytes.load(std::memory_order_relaxed)};
-  if (!lost()) [[likely]] {
-    if (const SegmentMap::Segment* segment = segments_->Find(place.segment)) [[likely]] {
-      data = SegmentMap::Resolve(*segment, place.offset, place.bytes);
-    } else {
-      data = Reach(place, After(kPullTimeout)).value_or(nullptr);
-    }
-  }
-  if (data == nullptr) {
-    Unpin(tensor.slot);
-    return out;
-  }
-  Fill(out.emplace(), tensor.slot, data, place);
-  return out;
+std::byte* Attachment::PullAndResolve(const Place& place) {
+  return Reach(place, After(kPullTimeout)).value_or(nullptr);
 }
 
 absl::StatusOr<Pin> Attachment::Adopt(std::uint64_t handle, const Place& place,
@@ -387,14 +300,21 @@ absl::StatusOr<Pin> Attachment::Adopt(std::uint64_t handle, const Place& place,
   return pin;
 }
 
+Pin Attachment::Another(const Pin& pin) {
+  pins_.Add(1);
+  words_[pin.slot_].fetch_add(share::kPinOne, std::memory_order_seq_cst);
+  Pin out;
+  out.attachment_ = this;
+  out.data_ = pin.data_;
+  out.size_ = pin.size_;
+  out.slot_ = pin.slot_;
+  out.tier_ = pin.tier_;
+  return out;
+}
+
 void Attachment::GiveBack(std::uint64_t handle) {
   const Handle tensor = Handle::Unpack(handle);
   if (tensor.slot < max_tensors_) share::Unpin(words_[tensor.slot]);
-}
-
-void Attachment::Unpin(std::uint32_t slot) {
-  share::Unpin(words_[slot]);
-  pins_.Add(-1);  // last: from here on the watcher may delete us
 }
 
 absl::StatusOr<std::byte*> Attachment::Reach(const Place& place, TimePoint deadline) {

@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,6 +33,7 @@
 #include "client/lib/segment_map.h"
 #include "hmm/client.h"
 #include "share/layout.h"
+#include "share/pin.h"
 
 namespace hmm::client_internal {
 
@@ -80,10 +82,35 @@ class alignas(64) Attachment {
   // Makes a Pin of a pin that the daemon gave to this session. When the bytes cannot be reached the
   // pin is given back: ABORTED/LOST, or what pulling the segment answered.
   absl::StatusOr<Pin> Adopt(std::uint64_t handle, const Place& place, TimePoint deadline);
+  // One more pin of the same tensor. REQUIRES: `pin` is of this attachment, and its tensor has few.
+  Pin Another(const Pin& pin);
   // Takes back one pin of this session on the slot of `handle`.
   void GiveBack(std::uint64_t handle);
   // Of a Pin. The attachment may be gone when it returns.
   void Unpin(std::uint32_t slot);
+
+  // --- fences (attachment_regions.cc) -----------------------------------------------------------
+  absl::StatusOr<std::uint32_t> NewTimeline();
+  std::uint64_t* TimelineAddress(std::uint32_t timeline);
+  std::uint64_t TimelineValue(std::uint32_t timeline) const;
+  void Signal(std::uint32_t timeline, std::uint64_t value);
+  // The Pin's pin ends at the fence. On an error it is still the Pin's.
+  absl::Status UnpinAt(std::uint32_t slot, std::uint32_t timeline, std::uint64_t value);
+  // Ends the pins whose fences are reached.
+  void SweepFences();
+
+  // --- regions and jobs (attachment_regions.cc) -------------------------------------------------
+  // A new id for a region or a job.
+  std::uint64_t NewId();
+  // The address of a leased range. It stays mapped, as for a Pin, until LetGo.
+  absl::StatusOr<std::byte*> Hold(const Place& place, TimePoint deadline);
+  void LetGo() { pins_.Add(-1); }
+  absl::Status AttachRegion(std::uint64_t region, int fd, Bytes bytes, TimePoint deadline);
+  // An eventfd that is written when a job ended. Ours, as long as the attachment lives.
+  absl::StatusOr<int> JobEvents(TimePoint deadline);
+  // Jobs that nobody asks about any more, for the next call to carry; put back if it failed.
+  void Forget(std::uint64_t job);
+  std::vector<std::uint64_t> TakeForgotten();
 
  private:
   struct Resources;
@@ -100,6 +127,7 @@ class alignas(64) Attachment {
   void Fill(Pin& pin, std::uint32_t slot, std::byte* data, const Place& place);
   // The address of a place, pulling its segment if it is not mapped yet.
   absl::StatusOr<std::byte*> Reach(const Place& place, TimePoint deadline);
+  [[gnu::noinline, gnu::cold]] std::byte* PullAndResolve(const Place& place);  // of TryPin
   absl::StatusOr<const SegmentMap::Segment*> Pull(SegmentId segment, TimePoint deadline);
 
   // What TryPin reads, in one cache line; written before the attachment is shared, except lost_.
@@ -115,5 +143,56 @@ class alignas(64) Attachment {
   std::unique_ptr<Resources> resources_;
   PinCounts pins_;
 };
+
+inline void Attachment::Fill(Pin& pin, std::uint32_t slot, std::byte* data, const Place& place) {
+  pin.attachment_ = this;
+  pin.data_ = data;
+  pin.size_ = place.bytes;
+  pin.slot_ = slot;
+  // By the segment, not by the state word: the location stays put under a pin, while the word may
+  // say MOVING for the moment that a move needs to find the pin and give up.
+  pin.tier_ = TierOfSegment(place.segment);
+  pin.found_tier_ = pin.tier_;
+}
+
+inline void Attachment::Unpin(std::uint32_t slot) {
+  share::Unpin(words_[slot]);
+  pins_.Add(-1);  // last: from here on the watcher may delete us
+}
+
+// Nanoseconds count here: no reference is counted, no Pin moved, a mapped segment is reached
+// without a status, and what is rare lies elsewhere, or its needs would cost registers here. lost()
+// is read after the pin was counted (pin_counts.h).
+inline std::optional<Pin> Attachment::TryPin(std::uint64_t handle) {
+  std::optional<Pin> out;
+  const Handle tensor = Handle::Unpack(handle);
+  if (forked() || tensor.slot >= max_tensors_) [[unlikely]]
+    return out;
+  const share::TableSlot& slot = table_[tensor.slot];
+  std::atomic<std::uint32_t>& word = words_[tensor.slot];
+  // The line is read right after a locked instruction, which nothing overtakes: ask for it now.
+  __builtin_prefetch(&slot);
+  pins_.Add(1);
+  if (!share::TryPin(word, slot, tensor.generation)) [[unlikely]] {
+    pins_.Add(-1);
+    return out;
+  }
+  std::byte* data = nullptr;
+  // Only now: before the pin the location may be another's.
+  const Place place{slot.segment.load(std::memory_order_relaxed),
+                    slot.offset.load(std::memory_order_relaxed),
+                    slot.bytes.load(std::memory_order_relaxed)};
+  if (!lost()) [[likely]] {
+    const SegmentMap::Segment* segment = segments_->Find(place.segment);
+    data = segment != nullptr ? SegmentMap::Resolve(*segment, place.offset, place.bytes)
+                              : PullAndResolve(place);
+  }
+  if (data == nullptr) [[unlikely]] {
+    Unpin(tensor.slot);
+    return out;
+  }
+  Fill(out.emplace(), tensor.slot, data, place);
+  return out;
+}
 
 }  // namespace hmm::client_internal

@@ -13,6 +13,7 @@ namespace {
 using absl::StatusCode;
 using std::chrono::milliseconds;
 
+constexpr milliseconds kStopTimeout{1000};  // of what is still queued when the Client goes
 constexpr milliseconds kBackOffMin{2};
 constexpr milliseconds kBackOffMax{250};
 // A deadline is a point of a 64-bit nanosecond clock: longer waits than this are no different.
@@ -42,6 +43,8 @@ absl::StatusOr<std::unique_ptr<Client::Impl>> Client::Impl::Connect(ConnectOptio
 }
 
 Client::Impl::~Impl() {
+  outbox_.Stop(kStopTimeout);
+  magazines_.Clear();  // its pins would keep the attachment
   // Null when Connect failed. Tensors may keep it, but from now on they find it lost.
   if (current_ != nullptr) current_->Close();
 }

@@ -25,6 +25,8 @@
 #include "base/units.h"
 #include "client/lib/attachment.h"
 #include "client/lib/fork_guard.h"
+#include "client/lib/magazine.h"
+#include "client/lib/outbox.h"
 #include "client/lib/status_convert.h"
 #include "hmm/client.h"
 
@@ -57,6 +59,30 @@ class __attribute__((visibility("hidden"))) Client::Impl {
   absl::Status CallOn(Attachment& attachment, Request& request, Response& response,
                       TimePoint deadline, bool repeatable);
 
+  // --- magazines and the outbox (later.cc) ------------------------------------------------------
+  // Before a call: what is queued goes first.
+  void Before() {
+    if (!outbox_.idle()) outbox_.SendAll();
+  }
+  // And before one about tensors whose keepers would be in its way.
+  void Before(absl::Span<const Tensor> tensors);
+  // Out of a magazine.
+  std::optional<Held> TakeFromMagazine(const AllocateOptions& what);
+  // `ahead`: what a magazine asks for beyond the first.
+  absl::StatusOr<std::vector<absl::StatusOr<Held>>> Allocate(absl::Span<const AllocateOptions> what,
+                                                             const PlaceOptions& where,
+                                                             std::size_t ahead);
+  struct SealView {
+    const Tensor* tensor;
+    std::string_view key;
+  };
+  absl::StatusOr<std::vector<absl::Status>> Seal(absl::Span<const SealView> items,
+                                                 TimePoint deadline);
+  absl::StatusOr<std::vector<absl::Status>> Free(absl::Span<const Tensor* const> tensors,
+                                                 TimePoint deadline);
+  client_internal::Magazines& magazines() { return magazines_; }
+  client_internal::Outbox& outbox() { return outbox_; }
+
   // Which elements of a batch of tensors can be asked for, and the verdict on the others.
   struct Selection {
     AttachmentPtr attachment;           // nullptr: none can
@@ -72,7 +98,19 @@ class __attribute__((visibility("hidden"))) Client::Impl {
   // What to do about a call that failed.
   enum class Next { kReturn, kLost, kAgain };
 
-  explicit Impl(ConnectOptions options) : options_(std::move(options)) {}
+  explicit Impl(ConnectOptions options);
+
+  std::vector<absl::Status> SendLater(std::vector<client_internal::Outbox::Item>& run,
+                                      TimePoint deadline);
+  void Tell(const AttachmentPtr& attachment, TimePoint deadline);
+  void FillMagazine(const client_internal::Magazines::Shape& shape, const AttachmentPtr& attachment,
+                    const v1::AllocateResponse& response);  // attachment null: the call failed
+  void Refill(const AttachmentPtr& attachment, const client_internal::Magazines::Wanted& wanted,
+              TimePoint deadline);
+  TimePoint Upkeep(TimePoint now);
+  void WakeUpkeep() {
+    if (magazines_.TakeUpkeepWanted()) outbox_.WakeBy(magazines_.NextUpkeep());
+  }
 
   template <typename Request, typename Response>
   static absl::Status CallOnce(Attachment& attachment, Request& request, Response& response,
@@ -92,6 +130,8 @@ class __attribute__((visibility("hidden"))) Client::Impl {
   std::condition_variable attached_;
   bool attaching_ = false;
   AttachmentPtr current_;  // never null
+  client_internal::Magazines magazines_;
+  client_internal::Outbox outbox_;  // last: its thread uses all of this
 };
 
 // ABORTED/LOST.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Memory service as one session sees it: a channel and the session's token. Hides gRPC, so that
-// the rest of the library includes messages alone.
+// The Memory, Regions and Inspection services as one session sees them: a channel and the session's
+// token. Hides gRPC, so that the rest of the library includes messages alone.
 //
 // Any thread. Each call blocks its caller, at the longest until the deadline.
 #pragma once
@@ -11,7 +11,9 @@
 
 #include "absl/status/status.h"
 #include "base/units.h"
+#include "hmm/v1/inspection.pb.h"
 #include "hmm/v1/memory.pb.h"
+#include "hmm/v1/regions.pb.h"
 #include "share/session_wire.h"
 
 namespace hmm::client_internal {
@@ -30,6 +32,20 @@ class MemoryRpc {
   absl::Status Call(const v1::SwapRequest& in, v1::SwapResponse& out, TimePoint deadline);
   absl::Status Call(const v1::FreeRequest& in, v1::FreeResponse& out, TimePoint deadline);
   absl::Status Call(const v1::DescribeRequest& in, v1::DescribeResponse& out, TimePoint deadline);
+  absl::Status Call(const v1::ListTiersRequest& in, v1::ListTiersResponse& out, TimePoint deadline);
+
+  // Regions and jobs.
+  absl::Status Call(const v1::LeaseRegionRequest& in, v1::LeaseRegionResponse& out,
+                    TimePoint deadline);
+  absl::Status Call(const v1::ReleaseRegionRequest& in, v1::ReleaseRegionResponse& out,
+                    TimePoint deadline);
+  absl::Status Call(const v1::DrainRegionRequest& in, v1::DrainRegionResponse& out,
+                    TimePoint deadline);
+  absl::Status Call(const v1::StoreRequest& in, v1::StoreResponse& out, TimePoint deadline);
+  absl::Status Call(const v1::LoadRequest& in, v1::LoadResponse& out, TimePoint deadline);
+  absl::Status Call(const v1::PollJobsRequest& in, v1::PollJobsResponse& out, TimePoint deadline);
+  absl::Status Call(const v1::CancelJobsRequest& in, v1::CancelJobsResponse& out,
+                    TimePoint deadline);
 
   // Release, by one thread at a time. CancelReleases ends one under way and every later one, so
   // that the thread can be joined.

@@ -23,7 +23,8 @@ namespace {
 using absl::StatusCode;
 
 constexpr std::size_t kDescriptorsMax = 4;
-constexpr std::size_t kMessageMax = std::max(sizeof(share::Welcome), sizeof(share::Refusal));
+constexpr std::size_t kMessageMax =
+    std::max({sizeof(share::Welcome), sizeof(share::Refusal), sizeof(share::AttachReply)});
 
 absl::Status ProtocolError(std::string_view what) {
   return Error(StatusCode::kFailedPrecondition, Reason::kProtocol,
@@ -105,13 +106,29 @@ absl::Status SessionSocket::Wait(short events, TimePoint deadline) const {
   }
 }
 
-absl::Status SessionSocket::Send(const void* data, std::size_t size, TimePoint deadline) {
+absl::Status SessionSocket::Send(const void* data, std::size_t size, TimePoint deadline, int fd) {
+  iovec io{const_cast<void*>(data), size};
+  msghdr header{};
+  header.msg_iov = &io;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  if (fd >= 0) {
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &fd, sizeof(int));
+  }
   for (;;) {
-    const ssize_t sent = ::send(fd_.get(), data, size, MSG_NOSIGNAL);
+    const ssize_t sent = ::sendmsg(fd_.get(), &header, MSG_NOSIGNAL);
     if (sent == static_cast<ssize_t>(size)) return absl::OkStatus();
     if (sent >= 0) return Error(StatusCode::kInternal, Reason::kInternal, "datagram cut by send");
     if (errno == EAGAIN) {
       HMM_RETURN_IF_ERROR(Wait(POLLOUT, deadline));
+    } else if (errno == EBADF && fd >= 0) {
+      return PosixError("sending the region's descriptor", errno);
     } else if (errno != EINTR) {
       return Gone(absl::StrCat("is gone: ", Words(errno)));
     }
@@ -163,6 +180,16 @@ bool Decode(const std::vector<std::byte>& bytes, share::WireType type, T& out) {
   return out.header.magic == share::kWireMagic && out.header.type == type;
 }
 
+// Whether it answers a request, of whatever kind: one that its asker no longer waited for.
+bool IsReply(const std::vector<std::byte>& bytes) {
+  share::SegmentReply segment;
+  share::AttachReply attach;
+  share::EventsReply events;
+  return Decode(bytes, share::WireType::kSegmentReply, segment) ||
+         Decode(bytes, share::WireType::kAttachReply, attach) ||
+         Decode(bytes, share::WireType::kEventsReply, events);
+}
+
 }  // namespace
 
 absl::StatusOr<SessionSocket::Greeting> SessionSocket::Greet(std::string_view device,
@@ -202,17 +229,54 @@ absl::StatusOr<SessionSocket::Grant> SessionSocket::PullSegment(SegmentId segmen
   for (;;) {
     HMM_ASSIGN_OR_RETURN(Message message, Receive(deadline));
     share::SegmentReply reply;
-    if (!Decode(message.bytes, share::WireType::kSegmentReply, reply)) {
+    const bool mine = Decode(message.bytes, share::WireType::kSegmentReply, reply);
+    if (!mine && !IsReply(message.bytes)) {
       return ProtocolError("not a reply to a segment request");
     }
     // A reply that an earlier request no longer waited for.
-    if (reply.segment != segment) continue;
+    if (!mine || reply.segment != segment) continue;
     if (reply.status != 0) {
       return Error(CodeOfWire(reply.status, StatusCode::kInternal), Reason::kNotFound,
                    absl::StrCat("segment ", segment, " is not to be had"));
     }
     if (message.fds.size() != 1) return ProtocolError("a segment without its descriptor");
     return Grant{std::move(message.fds[0]), reply.bytes};
+  }
+}
+
+absl::Status SessionSocket::AttachRegion(std::uint64_t region, int fd, Bytes bytes,
+                                         TimePoint deadline) {
+  share::AttachRequest request;
+  request.region = region;
+  request.bytes = bytes;
+  HMM_RETURN_IF_ERROR(Send(&request, sizeof(request), deadline, fd));
+  for (;;) {
+    HMM_ASSIGN_OR_RETURN(const Message message, Receive(deadline));
+    share::AttachReply reply;
+    const bool mine = Decode(message.bytes, share::WireType::kAttachReply, reply);
+    if (!mine && !IsReply(message.bytes)) return ProtocolError("not a reply to an attach request");
+    if (!mine || reply.region != region) continue;
+    if (reply.status == 0) return absl::OkStatus();
+    return Error(CodeOfWire(reply.status, StatusCode::kInternal),
+                 ReasonFromName(TextOf(reply.reason)).value_or(Reason::kInternal),
+                 TextOf(reply.message));
+  }
+}
+
+absl::StatusOr<share::UniqueFd> SessionSocket::OpenEvents(TimePoint deadline) {
+  const share::EventsRequest request;
+  HMM_RETURN_IF_ERROR(Send(&request, sizeof(request), deadline));
+  for (;;) {
+    HMM_ASSIGN_OR_RETURN(Message message, Receive(deadline));
+    share::EventsReply reply;
+    if (!Decode(message.bytes, share::WireType::kEventsReply, reply)) {
+      if (IsReply(message.bytes)) continue;
+      return ProtocolError("not a reply to an events request");
+    }
+    if (reply.status == 0 && message.fds.size() == 1) return std::move(message.fds[0]);
+    if (reply.status == 0) return ProtocolError("events without their descriptor");
+    return Error(CodeOfWire(reply.status, StatusCode::kInternal), Reason::kIo,
+                 "the daemon has no descriptor for events");
   }
 }
 

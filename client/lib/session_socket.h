@@ -46,6 +46,13 @@ class SessionSocket {
   // Pulls a segment. What the daemon refuses is answered as it says; DEADLINE_EXCEEDED.
   absl::StatusOr<Grant> PullSegment(SegmentId segment, TimePoint deadline);
 
+  // Makes a region of a memory file (share/foreign_file.h says which). What the daemon refuses is
+  // answered as it says; DEADLINE_EXCEEDED: it may have been attached all the same.
+  absl::Status AttachRegion(std::uint64_t region, int fd, Bytes bytes, TimePoint deadline);
+
+  // The descriptor of share/bell.h that says: a job ended.
+  absl::StatusOr<share::UniqueFd> OpenEvents(TimePoint deadline);
+
   // True when the peer hung up, now or within `wait`.
   bool HungUp(Duration wait) const;
 
@@ -63,7 +70,8 @@ class SessionSocket {
 
   SessionSocket(share::UniqueFd fd, std::string path)
       : fd_(std::move(fd)), path_(std::move(path)) {}
-  absl::Status Send(const void* data, std::size_t size, TimePoint deadline);
+  // `fd` goes along unless it is -1.
+  absl::Status Send(const void* data, std::size_t size, TimePoint deadline, int fd = -1);
   absl::StatusOr<Message> Receive(TimePoint deadline);
   // Waits for `events`; DEADLINE_EXCEEDED.
   absl::Status Wait(short events, TimePoint deadline) const;

@@ -32,6 +32,11 @@ absl::Status Only(absl::StatusOr<std::vector<absl::Status>> batch) {
   return batch.ok() ? std::move(batch->front()) : batch.status();
 }
 
+std::string KindName(v1::TierKind kind) {
+  const bool known = kind >= v1::TIER_KIND_HBM && kind <= v1::TIER_KIND_FLASH;
+  return known ? std::string(TierKindName(static_cast<TierKind>(kind))) : "unknown";
+}
+
 std::string StateName(v1::TensorState state) {
   const auto number = static_cast<std::size_t>(state);
   return number < kTensorStates ? std::string(TensorStateName(static_cast<TensorState>(number)))
@@ -54,20 +59,32 @@ absl::Status Client::Seal(const Tensor& tensor, std::string_view key) {
 
 absl::StatusOr<std::vector<absl::Status>> Client::SealBatch(std::vector<SealItem> items) {
   if (impl_->forked()) return ForkedError();
-  Impl::Selection selection =
-      impl_->Select(items.size(), [&](std::size_t i) -> const Tensor& { return items[i].tensor; });
+  impl_->Before();
+  std::vector<Impl::SealView> views;
+  views.reserve(items.size());
+  for (const SealItem& item : items) views.push_back({&item.tensor, item.key});
+  // The pins go with `items`, here: were the daemon to take them, a reply that is lost would leave
+  // us not knowing whether it did.
+  return impl_->Seal(views, impl_->DeadlineOf(Timeout{0}));
+}
+
+absl::StatusOr<std::vector<absl::Status>> Client::Impl::Seal(absl::Span<const SealView> items,
+                                                             TimePoint deadline) {
+  Selection selection =
+      Select(items.size(), [&](std::size_t i) -> const Tensor& { return *items[i].tensor; });
   if (selection.attachment == nullptr) return selection.verdict;
   v1::SealRequest request;
+  std::vector<std::uint64_t> handles;
   for (const std::size_t i : selection.asked) {
     v1::SealRequest::Item& item = *request.add_items();
-    item.set_handle(items[i].tensor.handle());
-    item.set_key(items[i].key);
-    // The pins go with `items`, here: were the daemon to take them, a reply that is lost would
-    // leave us not knowing whether it did.
+    item.set_handle(items[i].tensor->handle());
+    item.set_key(std::string(items[i].key));
+    handles.push_back(item.handle());
   }
   v1::SealResponse response;
-  HMM_RETURN_IF_ERROR(impl_->CallOn(*selection.attachment, request, response,
-                                    impl_->DeadlineOf(Timeout{0}), /*repeatable=*/false));
+  HMM_RETURN_IF_ERROR(CallOn(*selection.attachment, request, response, deadline,
+                             /*repeatable=*/false));
+  magazines_.Told(handles);  // answered is told, whatever the answer
   return Spread("Seal", response, selection.asked, std::move(selection.verdict));
 }
 
@@ -77,14 +94,28 @@ absl::Status Client::Free(const Tensor& tensor) { return Only(FreeBatch({&tensor
 
 absl::StatusOr<std::vector<absl::Status>> Client::FreeBatch(absl::Span<const Tensor> tensors) {
   if (impl_->forked()) return ForkedError();
-  Impl::Selection selection =
-      impl_->Select(tensors.size(), [&](std::size_t i) -> const Tensor& { return tensors[i]; });
+  impl_->Before();
+  std::vector<const Tensor*> views;
+  views.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) views.push_back(&tensor);
+  return impl_->Free(views, impl_->DeadlineOf(Timeout{0}));
+}
+
+absl::StatusOr<std::vector<absl::Status>> Client::Impl::Free(
+    absl::Span<const Tensor* const> tensors, TimePoint deadline) {
+  Selection selection =
+      Select(tensors.size(), [&](std::size_t i) -> const Tensor& { return *tensors[i]; });
   if (selection.attachment == nullptr) return selection.verdict;
   v1::FreeRequest request;
-  for (const std::size_t i : selection.asked) request.add_handles(tensors[i].handle());
+  std::vector<std::uint64_t> handles;
+  for (const std::size_t i : selection.asked) {
+    handles.push_back(tensors[i]->handle());
+    request.add_handles(handles.back());
+  }
   v1::FreeResponse response;
-  HMM_RETURN_IF_ERROR(impl_->CallOn(*selection.attachment, request, response,
-                                    impl_->DeadlineOf(Timeout{0}), /*repeatable=*/false));
+  HMM_RETURN_IF_ERROR(CallOn(*selection.attachment, request, response, deadline,
+                             /*repeatable=*/false));
+  magazines_.Told(handles);
   return Spread("Free", response, selection.asked, std::move(selection.verdict));
 }
 
@@ -97,6 +128,7 @@ absl::Status Client::Prefetch(const Tensor& tensor, const PlaceOptions& where) {
 absl::StatusOr<std::vector<absl::Status>> Client::PrefetchBatch(absl::Span<const Tensor> tensors,
                                                                 const PlaceOptions& where) {
   if (impl_->forked()) return ForkedError();
+  impl_->Before(tensors);
   Impl::Selection selection =
       impl_->Select(tensors.size(), [&](std::size_t i) -> const Tensor& { return tensors[i]; });
   if (selection.attachment == nullptr) return selection.verdict;
@@ -116,6 +148,7 @@ absl::StatusOr<std::vector<absl::Status>> Client::PrefetchBatch(absl::Span<const
 
 absl::StatusOr<std::vector<absl::Status>> Client::Touch(absl::Span<const std::string> keys) {
   if (impl_->forked()) return ForkedError();
+  impl_->Before();
   v1::PrefetchRequest request;
   for (const std::string& key : keys) request.add_keys(key);
   request.set_in_place(true);
@@ -138,6 +171,7 @@ absl::Status Client::Swap(const Tensor& tensor, const PlaceOptions& where) {
 absl::StatusOr<std::vector<absl::Status>> Client::SwapBatch(absl::Span<const Tensor> tensors,
                                                             const PlaceOptions& where) {
   if (impl_->forked()) return ForkedError();
+  impl_->Before(tensors);
   if (where.tier.empty()) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument, "Swap must name a tier");
   }
@@ -158,6 +192,7 @@ absl::StatusOr<std::vector<absl::Status>> Client::SwapBatch(absl::Span<const Ten
 
 absl::StatusOr<Client::Info> Client::Describe(const Tensor& tensor) {
   if (impl_->forked()) return ForkedError();
+  impl_->Before({&tensor, 1});
   Impl::Selection selection =
       impl_->Select(1, [&](std::size_t) -> const Tensor& { return tensor; });
   if (selection.attachment == nullptr) return selection.verdict.front();
@@ -170,13 +205,28 @@ absl::StatusOr<Client::Info> Client::Describe(const Tensor& tensor) {
   HMM_RETURN_IF_ERROR(FromElement(response.results(0).error()));
   const v1::TensorInfo& info = response.results(0).tensor();
   Info out;
-  out.state = StateName(info.state());
+  out.state = info.reserved() ? "reserved" : StateName(info.state());
   out.tier = info.tier_name();
   out.key = info.key();
   out.bytes = info.bytes();
   out.sealed = info.sealed();
   for (const v1::TensorInfo::SessionPins& pins : info.pins()) out.pins += pins.pins();
   return out;
+}
+
+// --- Tiers --------------------------------------------------------------------------------------
+
+absl::StatusOr<std::vector<Client::Tier>> Client::Tiers() {
+  if (impl_->forked()) return ForkedError();
+  v1::ListTiersRequest request;
+  v1::ListTiersResponse response;
+  Impl::AttachmentPtr used;
+  HMM_RETURN_IF_ERROR(impl_->CallAny(request, response, impl_->DeadlineOf(Timeout{0}), used));
+  std::vector<Tier> tiers;
+  for (const v1::TierInfo& tier : response.tiers()) {
+    tiers.push_back({tier.name(), KindName(tier.kind())});
+  }
+  return tiers;
 }
 
 }  // namespace hmm

@@ -13,6 +13,7 @@ namespace hmm {
 namespace {
 
 constexpr absl::string_view kReasonUrl = "hmm/reason";
+constexpr absl::string_view kDetailUrl = "hmm/detail/";
 constexpr absl::string_view kRetryUrl = "hmm/retry_ms";
 
 // Debian builds absl with a string_view of its own, which std's does not convert to.
@@ -75,6 +76,20 @@ absl::Status Error(absl::StatusCode code, Reason reason, std::string_view messag
 absl::Status WithRetry(absl::Status status, std::chrono::milliseconds delay) {
   if (!status.ok()) status.SetPayload(kRetryUrl, absl::Cord(absl::StrCat(delay.count())));
   return status;
+}
+
+absl::Status WithDetail(absl::Status status, std::string_view key, std::string_view value) {
+  if (!status.ok()) status.SetPayload(absl::StrCat(kDetailUrl, View(key)), absl::Cord(View(value)));
+  return status;
+}
+
+std::map<std::string, std::string> DetailsOf(const absl::Status& status) {
+  std::map<std::string, std::string> details;
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    if (url.substr(0, kDetailUrl.size()) != kDetailUrl) return;
+    details.emplace(std::string(url.substr(kDetailUrl.size())), std::string(payload));
+  });
+  return details;
 }
 
 absl::Status Annotate(const absl::Status& status, std::string_view context) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,8 +46,15 @@ namespace hmm {
   X(QueueFull, "QUEUE_FULL", "A bounded queue is full; retry after the delay.")                   \
   X(Draining, "DRAINING", "The daemon or the tier is draining; retry after the delay.")           \
   X(Dropped, "DROPPED", "A hint was not taken up.")                                               \
+  X(Degraded, "DEGRADED", "The tier works, but not as configured; its note says what to mend.")   \
   X(Lost, "LOST", "The bytes are gone (daemon restarted or medium failed); recompute.")           \
   X(Checksum, "CHECKSUM", "Bytes read from flash do not match what was written; recompute.")      \
+  X(PageToken, "PAGE_TOKEN",                                                                      \
+    "The page token belongs to another query or another start of the daemon; begin again.")       \
+  X(SlowWatcher, "SLOW_WATCHER",                                                                  \
+    "Events came faster than the watcher read them; watch again, with a narrower filter.")        \
+  X(EventsGone, "EVENTS_GONE",                                                                    \
+    "Events after the number asked for are not kept any more; list, then watch from now on.")     \
   X(Deadline, "DEADLINE", "The deadline passed first.")                                           \
   X(Cancelled, "CANCELLED", "The caller gave up or released the call.")                           \
   X(Forked, "FORKED", "A forked child of a process that had connected; fork first, or exec.")     \
@@ -70,6 +78,11 @@ absl::Status Error(absl::StatusCode code, Reason reason, std::string_view messag
 
 // Adds (or replaces) the delay after which a retry can help. An OK status is returned unchanged.
 absl::Status WithRetry(absl::Status status, std::chrono::milliseconds delay);
+
+// Adds a fact that a program can read: metadata `key` of the error's ErrorInfo. Short; a few at
+// most.
+absl::Status WithDetail(absl::Status status, std::string_view key, std::string_view value);
+std::map<std::string, std::string> DetailsOf(const absl::Status& status);
 
 // Adds context in front of the message; keeps code and payloads. Once, where the context is known.
 absl::Status Annotate(const absl::Status& status, std::string_view context);

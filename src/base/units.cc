@@ -29,10 +29,9 @@ absl::StatusOr<Bytes> ParseBytes(std::string_view text) {
   // Debian builds absl with a string_view of its own, which std's does not convert to.
   const absl::string_view given(text.data(), text.size());
   auto refuse = [&](absl::string_view why) {
-    return Error(
-        absl::StatusCode::kInvalidArgument, Reason::kBadSize,
-        absl::StrCat("'", given, "' is not a size (", why,
-                     "); write for example 64KiB, 512MiB, 8GiB or a plain count of bytes"));
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
+                 absl::StrCat("'", given, "' is not a size (", why,
+                              "); write for example 64KiB, 512MiB, 8GiB or 4096B"));
   };
   absl::string_view digits = absl::StripAsciiWhitespace(given);
   Bytes factor = 1;
@@ -45,6 +44,7 @@ absl::StatusOr<Bytes> ParseBytes(std::string_view text) {
     }
   }
   if (digits.empty()) return refuse("no number");
+  if (digits.front() == '-') return refuse("negative");
   if (digits.find_first_not_of("0123456789.") != absl::string_view::npos) {
     return refuse("units are B, KiB, MiB, GiB, TiB");
   }

@@ -78,10 +78,21 @@ void Uring::PrepareWrite(int fd, const void* from, unsigned bytes, Bytes offset,
   io_uring_sqe_set_data64(sqe, tag);
 }
 
-void Uring::Submit(bool wait) {
-  const int result =
-      wait ? io_uring_submit_and_wait(&ring_, 1) : io_uring_submit_and_get_events(&ring_);
-  if (result >= 0 || result == -EINTR) return;
+void Uring::Submit(unsigned wait) {
+  int result = 0;
+  if (wait == 0) {
+    result = io_uring_submit_and_get_events(&ring_);
+  } else if (wait == 1 || (ring_.features & IORING_FEAT_EXT_ARG) == 0) {
+    result = io_uring_submit_and_wait(&ring_, 1);
+  } else {
+    io_uring_cqe* first = nullptr;
+    __kernel_timespec bound{.tv_sec = 0, .tv_nsec = 1'000'000};
+    result = io_uring_submit_and_wait_timeout(&ring_, &first, wait, &bound, nullptr);
+    if (result == -ETIME && io_uring_cq_ready(&ring_) == 0) {
+      result = io_uring_submit_and_wait(&ring_, 1);
+    }
+  }
+  if (result >= 0 || result == -EINTR || result == -ETIME) return;
   // The kernel lacks memory, or wants completions to be taken first. What is prepared stays so and
   // is submitted the next time.
   HMM_CHECK(result == -EAGAIN || result == -EBUSY || result == -ENOMEM);

@@ -32,9 +32,9 @@ class Uring {
   void PrepareRead(int fd, void* to, unsigned bytes, Bytes offset, std::uint64_t tag);
   void PrepareWrite(int fd, const void* from, unsigned bytes, Bytes offset, std::uint64_t tag);
 
-  // Submits all that is prepared. `wait`: returns when something has ended, or when the kernel has
-  // no memory to take more now.
-  void Submit(bool wait);
+  // Submits all that is prepared, and waits until `wait` operations have ended, or the kernel has
+  // no memory to take more now. Beyond the first it waits for a millisecond at most.
+  void Submit(unsigned wait);
 
   // Calls `visit(tag, result)` for each operation that has ended: bytes, or -errno. It may prepare
   // new ones.

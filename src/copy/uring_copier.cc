@@ -113,6 +113,7 @@ class UringCopier final : public Copier {
   void Run();
   void TakeInbox();
   bool MaySleep();
+  unsigned Patience() const;
   void Issue();
   absl::Status IssueOne(Job& job);
   void Prepare(std::size_t index);
@@ -221,7 +222,7 @@ void UringCopier::Run() {
     }
     Issue();
     if (ending_ && jobs_ == 0 && !armed_) return;
-    ring_->Submit(/*wait=*/MaySleep());
+    ring_->Submit(MaySleep() ? Patience() : 0);
     HashSome();  // after Submit: the drive is busy again meanwhile
     ring_->Reap([this](std::uint64_t tag, std::int32_t result) { OnEnded(tag, result); });
   }
@@ -253,6 +254,13 @@ bool UringCopier::MaySleep() {
   if (!inbox_.empty() && !free_slots_.empty()) return false;
   waits_for_jobs_ = !free_slots_.empty();
   return true;
+}
+
+// How much must end to wake this thread. While every slot is taken, an eighth of them: each wake,
+// with that of the executor that follows, is dear against a small I/O, and the drive has enough to
+// do. With a slot free a new job may come, which must not wait.
+unsigned UringCopier::Patience() const {
+  return free_slots_.empty() ? std::max(1U, static_cast<unsigned>(slots_.size() / 8)) : 1;
 }
 
 // Fills the slots, a piece of each queue in turn.

@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/edit_distance.h"
 #include "base/status.h"
 
 namespace hmm::graph {
@@ -37,21 +37,6 @@ class Fd {
  private:
   int fd_;
 };
-
-std::size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 absl::Status WriteAll(int fd, const std::string& path, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -83,28 +68,6 @@ std::string Shown(std::string_view name) {
   return absl::StrCat("\"", shown, "\"");
 }
 
-bool IsUtf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const std::size_t more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-    if (lead < 0xC2 || lead > 0xF4 || i + more >= text.size()) return false;
-    std::uint32_t point = lead & (0x3FU >> more);
-    for (std::size_t k = 1; k <= more; ++k) {
-      const auto next = static_cast<unsigned char>(text[i + k]);
-      if ((next & 0xC0U) != 0x80) return false;
-      point = (point << 6U) | (next & 0x3FU);
-    }
-    const bool overlong = (more == 2 && point < 0x800) || (more == 3 && point < 0x10000);
-    if (overlong || point > 0x10FFFF || (point >= 0xD800 && point <= 0xDFFF)) return false;
-    i += more + 1;
-  }
-  return true;
-}
-
 std::string Suggestion(std::string_view given, const std::vector<std::string_view>& known) {
   std::string_view nearest;
   std::size_t best = kSuggestMax + 1;
@@ -131,8 +94,9 @@ std::size_t LineAt(std::string_view text, std::size_t offset) {
 }
 
 absl::StatusOr<std::string> ReadFileBytes(const std::string& path, Bytes bytes_max) {
-  Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) return PosixError(path, errno);
+  // A pipe that nobody writes into is empty, not waited for; one with a writer is read to its end.
+  Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (fd.get() < 0 || fcntl(fd.get(), F_SETFL, 0) != 0) return PosixError(path, errno);
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return PosixError(path, errno);
   const auto too_large = [&] {
@@ -162,7 +126,7 @@ absl::Status WriteFileBytes(const std::string& path, std::string_view bytes) {
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return WriteInPlace(path, bytes);
   const std::string scratch = absl::StrCat(path, ".new-", getpid());
   Fd fd(open(scratch.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (fd.get() < 0) return PosixError(scratch, errno);
+  if (fd.get() < 0) return PosixError(path, errno);
   absl::Status status = WriteAll(fd.get(), path, bytes);
   if (fd.Close() != 0 && status.ok()) status = PosixError(path, errno);
   if (status.ok() && rename(scratch.c_str(), path.c_str()) != 0) status = PosixError(path, errno);

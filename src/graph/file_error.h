@@ -20,8 +20,6 @@ absl::Status BadGraph(std::string_view where, std::string_view what);
 // A name from a file as messages show it: in double quotes, what does not print escaped, cut at 80.
 std::string Shown(std::string_view name);
 
-bool IsUtf8(std::string_view text);
-
 // "; did you mean 'hbm'?", or with nothing near "; known are a, b, c". Empty if nothing is known.
 std::string Suggestion(std::string_view given, const std::vector<std::string_view>& known);
 

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "graph/file_error.h"
 #include "graph/message_file.h"
 #include "plan/lifetimes.h"

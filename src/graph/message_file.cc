@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "graph/file_error.h"
 
 namespace hmm::graph {
@@ -165,13 +166,14 @@ constexpr std::array<std::string_view, 2> kBinaryEndings = {".pb", ".binpb"};
 
 }  // namespace
 
-absl::StatusOr<MessageForm> FormOfPath(const std::string& path) {
+absl::StatusOr<MessageForm> FormOfPath(const std::string& path, std::string_view others) {
   const auto ends = [&path](std::string_view ending) { return path.ends_with(ending); };
   if (std::any_of(kTextEndings.begin(), kTextEndings.end(), ends)) return MessageForm::kText;
   if (std::any_of(kBinaryEndings.begin(), kBinaryEndings.end(), ends)) return MessageForm::kBinary;
   return BadGraph(path,
-                  "the name must end in .pbtxt, .txtpb or .textproto (text) or in .pb or "
-                  ".binpb (binary)");
+                  absl::StrCat("the name must end in .pbtxt, .txtpb or .textproto (text) or in .pb "
+                               "or .binpb (binary)",
+                               std::string(others)));
 }
 
 bool BeginsAs(std::string_view bytes, std::string_view format) {

@@ -23,8 +23,9 @@ inline constexpr Bytes kBinaryBytesMax = kGiB;
 inline constexpr std::size_t kRecordsMax = 16'000'000;  // messages and strings of one binary file
 
 enum class MessageForm { kText, kBinary };
-// By what the file's name ends in; INVALID_ARGUMENT/BAD_GRAPH names the endings there are.
-absl::StatusOr<MessageForm> FormOfPath(const std::string& path);
+// By what the file's name ends in; INVALID_ARGUMENT/BAD_GRAPH names the endings there are, and
+// `others` behind them.
+absl::StatusOr<MessageForm> FormOfPath(const std::string& path, std::string_view others = "");
 
 // Whether `bytes` begin as the binary form of the message whose field 1 is `format`.
 bool BeginsAs(std::string_view bytes, std::string_view format);

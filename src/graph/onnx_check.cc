@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What must hold of a model before anything is inferred from it. One pass over all graphs.
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "graph/external_file.h"
 #include "graph/onnx_model.h"
 
 namespace hmm::graph {
@@ -58,7 +56,10 @@ class Names {
 
 class Checker {
  public:
-  Checker(const OnnxModel& model, const OnnxOptions& options) : model_(model), options_(options) {}
+  Checker(const OnnxModel& model, const OnnxOptions& options)
+      : model_(model),
+        options_(options),
+        external_(model.directory, options.external_data_required) {}
 
   absl::Status Run() { return CheckGraph(model_.proto->graph(), "", 0); }
 
@@ -126,46 +127,7 @@ class Checker {
       return Bad(where, absl::StrCat("external_data.length: ", length, " bytes, its shape needs ",
                                      *bytes));
     }
-    absl::StatusOr<std::optional<Bytes>> file = ExternalFileBytes(location, where);
-    if (!file.ok()) return file.status();
-    if (file->has_value() && (offset > **file || *bytes > **file - offset)) {
-      return Bad(where, absl::StrCat("external_data: bytes ", offset, " to ", offset, " + ", *bytes,
-                                     " lie beyond the end of ", Quoted(location), " (", **file,
-                                     " bytes)"));
-    }
-    return absl::OkStatus();
-  }
-
-  // Size of a file of external data, once a file; nullopt: not there, and need not be.
-  absl::StatusOr<std::optional<Bytes>> ExternalFileBytes(const std::string& location,
-                                                         const std::string& where) {
-    const auto known = external_.find(location);
-    if (known != external_.end()) return known->second;
-    namespace fs = std::filesystem;
-    const fs::path relative(location);
-    const auto bad = [&](const char* what) {
-      return Bad(where, absl::StrCat("external_data.location: ", Quoted(location), " ", what));
-    };
-    if (location.empty() || location.find('\0') != std::string::npos) return bad("names no file");
-    if (relative.is_absolute()) return bad("is absolute; it must lie beside the model");
-    for (const fs::path& part : relative) {
-      if (part == "..") return bad("leaves the model's directory by \"..\"");
-    }
-    std::error_code error;
-    const fs::path root = fs::weakly_canonical(
-        model_.directory.empty() ? fs::path(".") : fs::path(model_.directory), error);
-    const fs::path file = error ? fs::path() : fs::weakly_canonical(root / relative, error);
-    if (error) return bad("cannot be resolved");
-    const fs::path inside = file.lexically_relative(root);
-    if (inside.empty() || *inside.begin() == "..") return bad("is a link out of the directory");
-    std::optional<Bytes> bytes;
-    if (fs::is_regular_file(file, error)) bytes = fs::file_size(file, error);
-    if (error && error != std::errc::no_such_file_or_directory) return bad("cannot be looked at");
-    if (!bytes.has_value() && (options_.external_data_required || fs::exists(file, error))) {
-      return bad("is not there, or is no regular file");
-    }
-    external_.emplace(location, bytes);
-    return bytes;
+    return external_.CheckRange(location, offset, *bytes, absl::StrCat(model_.name, ": ", where));
   }
 
   absl::Status CheckType(const TypeProto& type, const std::string& where, int depth = 0) const {
@@ -304,7 +266,7 @@ class Checker {
   const OnnxOptions& options_;
   Names names_;
   std::size_t nodes_ = 0;
-  absl::flat_hash_map<std::string, std::optional<Bytes>> external_;
+  ExternalFiles external_;
 };
 
 }  // namespace

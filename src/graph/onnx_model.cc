@@ -74,17 +74,23 @@ std::vector<std::string> CapturedNames(const NodeProto& node) {
 }
 
 // Each node at its place, what it needs and is not there yet right before it: a valid order comes
-// out as it went in. Depth first, without recursion.
+// out as it went in. Of constants of one name the last counts, so they keep their order. Depth
+// first, without recursion.
 absl::StatusOr<std::vector<int>> SortNodes(const GraphProto& graph, const std::string& file) {
   const auto count = static_cast<std::size_t>(graph.node_size());
   absl::flat_hash_map<std::string, int> maker;
+  absl::flat_hash_map<int, int> earlier;  // that makes the same name
   for (int n = 0; n < graph.node_size(); ++n) {
     for (const std::string& output : graph.node(n).output()) {
-      if (!output.empty()) maker[output] = n;
+      if (output.empty()) continue;
+      const auto [made, first] = maker.try_emplace(output, n);
+      if (!first && made->second != n) earlier[n] = made->second;
+      made->second = n;
     }
   }
   const auto needs = [&](int n) {
     std::vector<int> makers;
+    if (const auto found = earlier.find(n); found != earlier.end()) makers = {found->second};
     const auto add = [&](const std::string& name) {
       const auto found = maker.find(name);
       if (found != maker.end()) makers.push_back(found->second);

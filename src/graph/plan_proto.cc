@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "graph/file_error.h"
 #include "graph/fingerprint.h"
 #include "graph/graph_proto.h"

@@ -6,6 +6,7 @@
 //   .pb .binpb                 hmm.v1.Graph, binary     (graph_proto.h)
 //   .json                      a costed training graph  (costed_graph.h)
 //   .onnx                      an ONNX model            (onnx_import.h)
+//   .mindir                    a MindIR model           (mindir_import.h)
 #pragma once
 
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "graph/costed_graph.h"
+#include "graph/mindir_import.h"
 #include "graph/onnx_import.h"
 #include "plan/graph.h"
 
@@ -21,6 +23,7 @@ namespace hmm::graph {
 struct ReadOptions {
   CostedOptions costed = {};
   OnnxOptions onnx = {};
+  MindIrOptions mindir = {};
 };
 
 // The errors of the form's own reader; INVALID_ARGUMENT/BAD_GRAPH if the file is of no form, or a

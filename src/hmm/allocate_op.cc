@@ -31,7 +31,24 @@ AllocateOp::AllocateOp(Core& core, const CallContext& call, AllocateArgs args, T
                        Callback<AllocateResult> done)
     : Op(core, call), args_(std::move(args)), tier_(tier), done_(std::move(done)) {
   items_.resize(args_.tensors.size());
+  collected_.resize(core.tiers.size(), 0);
   CheckSpecs();
+}
+
+absl::Status AllocateOp::CheckSpec(const TensorSpec& spec, const ManagerOptions& options) {
+  const auto bad = [](Reason reason, std::string message) {
+    return Error(absl::StatusCode::kInvalidArgument, reason, std::move(message));
+  };
+  if (spec.bytes == 0) return bad(Reason::kBadSize, "bytes is 0; a tensor has at least 1 byte");
+  if (spec.key.size() > options.key_bytes_max) {
+    return bad(Reason::kBadArgument, absl::StrCat("the key has ", spec.key.size(),
+                                                  " bytes, at most ", options.key_bytes_max));
+  }
+  if (spec.priority > 7) {
+    return bad(Reason::kBadArgument,
+               absl::StrCat("priority is ", spec.priority, "; 0 to 7 are known"));
+  }
+  return absl::OkStatus();
 }
 
 void AllocateOp::CheckSpecs() {
@@ -39,18 +56,9 @@ void AllocateOp::CheckSpecs() {
   absl::flat_hash_set<std::string> keys;
   for (std::size_t i = 0; i < items_.size(); ++i) {
     const TensorSpec& spec = args_.tensors[i];
-    auto bad = [&](Reason reason, std::string message) {
-      items_[i].error = Error(absl::StatusCode::kInvalidArgument, reason, message);
-    };
-    if (spec.bytes == 0) {
-      bad(Reason::kBadSize, "bytes is 0; a tensor has at least 1 byte");
-    } else if (spec.key.size() > core_.options.key_bytes_max) {
-      bad(Reason::kBadArgument, absl::StrCat("the key has ", spec.key.size(), " bytes, at most ",
-                                             core_.options.key_bytes_max));
-    } else if (spec.priority > 7) {
-      bad(Reason::kBadArgument, absl::StrCat("priority is ", spec.priority, "; 0 to 7 are known"));
-    } else if (!spec.key.empty() && (core_.store.FindKey(tenant, spec.key) != kNoIndex ||
-                                     !keys.insert(spec.key).second)) {
+    items_[i].error = CheckSpec(spec, core_.options);
+    if (items_[i].error.ok() && !spec.key.empty() &&
+        (core_.store.FindKey(tenant, spec.key) != kNoIndex || !keys.insert(spec.key).second)) {
       items_[i].error = Error(absl::StatusCode::kAlreadyExists, Reason::kExists,
                               "the key is taken by another tensor of this tenant");
     }
@@ -60,17 +68,14 @@ void AllocateOp::CheckSpecs() {
 absl::Status AllocateOp::TakeFor(std::size_t i, TierId tier) {
   Session& session = *core_.sessions.Find(call_.session);
   const Bytes bytes = args_.tensors[i].bytes;
-  Bytes pinned = 0;  // by this call, so far
-  for (const Item& item : items_) {
-    if (item.room.has_value() && item.room->tier == tier) pinned += item.room->extent.length;
-  }
   if (bytes <= core_.tiers[tier]->capacity()) {
-    HMM_RETURN_IF_ERROR(
-        core_.sessions.CheckQuota(session, tier, core_.tiers[tier]->capacity(), pinned + bytes));
+    HMM_RETURN_IF_ERROR(core_.sessions.CheckQuota(session, tier, core_.tiers[tier]->capacity(),
+                                                  collected_[tier] + bytes));
   }
   auto room = core_.reclaimer.Take(session.tenant, tier, bytes, Purpose::kAllocate);
   if (!room.ok()) return room.status();
   items_[i].room = *room;
+  collected_[tier] += room->extent.length;
   core_.Progressed(tier, *this);
   return absl::OkStatus();
 }
@@ -119,8 +124,8 @@ bool AllocateOp::FailIfAll() {
   return false;
 }
 
-absl::StatusOr<Allocated> AllocateOp::CreateOne(Session& session, CallRecord& record,
-                                                std::size_t i) {
+absl::StatusOr<Allocated> AllocateOp::CreateOne(Session& session, CallRecord& record, std::size_t i,
+                                                TimePoint now) {
   Item& item = items_[i];
   if (!item.error.ok()) return item.error;
   auto index = core_.store.Create(session.tenant, session.id, args_.tensors[i], *item.room);
@@ -131,7 +136,7 @@ absl::StatusOr<Allocated> AllocateOp::CreateOne(Session& session, CallRecord& re
   core_.store[*index].accesses_seen = core_.sessions.AccessSum(core_.store[*index]);
   const TierId tier = core_.store.home_tier(*index);
   const absl::Status pinned = core_.sessions.PinFor(session, core_.store[*index], tier,
-                                                    core_.tiers[tier]->capacity(), record);
+                                                    core_.tiers[tier]->capacity(), record, now);
   if (!pinned.ok()) {
     core_.relocator.Doom(*index);
     return pinned;
@@ -142,10 +147,11 @@ absl::StatusOr<Allocated> AllocateOp::CreateOne(Session& session, CallRecord& re
 bool AllocateOp::Finish() {
   Session& session = *core_.sessions.Find(call_.session);
   CallRecord& record = session.calls.at(call_.call_id);
+  const TimePoint now = core_.clock.Now();  // once for all: it costs more than the rest of a pin
   AllocateResult result;
   result.tensors.reserve(items_.size());
   for (std::size_t i = 0; i < items_.size(); ++i) {
-    result.tensors.push_back(CreateOne(session, record, i));
+    result.tensors.push_back(CreateOne(session, record, i, now));
     if (args_.all && !result.tensors.back().ok()) {
       const absl::Status why = result.tensors.back().status();
       for (const auto& made : result.tensors) {
@@ -163,14 +169,48 @@ bool AllocateOp::Finish() {
     ++(result.tensors[i].ok() ? core_.counters.allocations : core_.counters.allocation_failures);
     // First of a batch last: a prefix is used from its start, so its end should go first.
     if (result.tensors[i].ok()) {
-      core_.store.Touch(core_.store.Find(session.tenant, result.tensors[i]->handle));
+      core_.store.Touch(core_.store.Find(session.tenant, result.tensors[i]->handle), now);
     }
   }
+  FillAhead(session, record, result);
   record.state = CallRecord::State::kDone;
   record.allocated = true;
-  core_.Kick();
+  // Room was taken, nothing came free: a look is for nobody, as long as the tiers are below their
+  // marks, and a kick is an alarm of the queue.
+  if (core_.waiting() > 0 || core_.reclaimer.WantsBackground()) core_.Kick();
   std::move(done_)(std::move(result));
   return true;
+}
+
+void AllocateOp::FillAhead(Session& session, CallRecord& record, AllocateResult& result) {
+  // Not while others wait for room, nor when a tensor of this call had to go elsewhere.
+  if (args_.ahead == 0 || core_.draining || !core_.NobodyElse(tier_, *this)) return;
+  for (const auto& made : result.tensors) {
+    if (!made.ok() || made->location.tier != tier_) return;
+  }
+  const TensorSpec& spec = args_.ahead_like.has_value() ? *args_.ahead_like : args_.tensors[0];
+  const ManagerOptions& options = core_.options;
+  const std::size_t wanted = std::min(args_.ahead, options.batch_max);
+  const Bytes capacity = core_.tiers[tier_]->capacity();
+  const Bytes length = core_.tiers[tier_]->LengthFor(spec.bytes);
+  while (result.ahead.size() < wanted) {
+    const TensorStore::AheadUse use = core_.store.ahead_of(session.id);
+    if (use.tensors >= options.ahead_max || use.bytes + length > options.ahead_bytes_max) break;
+    // Each may be pinned without our hearing of it: all together must fit the session's share.
+    if (!core_.sessions.WouldFit(session, tier_, capacity, use.bytes + length)) break;
+    const auto room = core_.reclaimer.TakeSpare(session.tenant, tier_, spec.bytes);
+    if (!room.has_value()) break;
+    const auto index = core_.store.CreateAhead(session.tenant, session.id, spec, *room);
+    if (!index.ok()) {  // no slots
+      core_.store.ReturnRoom(*room);
+      break;
+    }
+    session.owned.insert(*index);
+    Tensor& tensor = core_.store[*index];
+    tensor.accesses_seen = core_.sessions.AccessSum(tensor);
+    record.ahead.push_back({tensor.slot, tensor.generation});
+    result.ahead.push_back({tensor.handle(), core_.LocationOf(*index)});
+  }
 }
 
 bool AllocateOp::FailAll(std::size_t i, const absl::Status& why) {
@@ -210,6 +250,7 @@ void AllocateOp::ReturnRoomsToWait() {
   const bool first = core_.First(tier_, *this);
   for (Item& item : items_) {
     if (!item.room.has_value() || (first && item.room->tier == tier_)) continue;
+    collected_[item.room->tier] -= item.room->extent.length;
     core_.store.ReturnRoom(*item.room);
     item.room.reset();
   }

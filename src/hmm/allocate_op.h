@@ -15,6 +15,8 @@ class AllocateOp final : public Op {
  public:
   AllocateOp(Core& core, const CallContext& call, AllocateArgs args, TierId tier,
              Callback<AllocateResult> done);
+  // INVALID_ARGUMENT for what no tensor can be like.
+  static absl::Status CheckSpec(const TensorSpec& spec, const ManagerOptions& options);
   bool Step() override;
   void End(const absl::Status& why) override;
 
@@ -28,7 +30,10 @@ class AllocateOp final : public Op {
   bool Collect();  // true: nothing is open any more
   absl::Status TakeFor(std::size_t i, TierId tier);
   bool Finish();
-  absl::StatusOr<Allocated> CreateOne(Session& session, CallRecord& record, std::size_t i);
+  absl::StatusOr<Allocated> CreateOne(Session& session, CallRecord& record, std::size_t i,
+                                      TimePoint now);
+  // What the call asked for ahead, from room that is to spare, as far as the session's bounds go.
+  void FillAhead(Session& session, CallRecord& record, AllocateResult& result);
   bool FailIfAll();
   bool FailAll(std::size_t i, const absl::Status& why);
   void ReturnRooms();
@@ -40,7 +45,8 @@ class AllocateOp final : public Op {
   TierId tier_;
   Callback<AllocateResult> done_;
   std::vector<Item> items_;
-  bool last_chance_ = false;  // no more waiting: refusals become answers
+  std::vector<Bytes> collected_;  // in rooms of items_, by tier
+  bool last_chance_ = false;      // no more waiting: refusals become answers
 };
 
 }  // namespace hmm::core

@@ -20,6 +20,15 @@ bool MayPass(const absl::Status& status) {
          (reason == Reason::kQuota && RetryAfter(status).has_value());
 }
 
+// Rare, and a sort of a batch costs a third of its hash table.
+bool AnyTwice(const std::vector<Handle>& handles) {
+  std::vector<std::uint64_t> sorted(handles.size());
+  std::transform(handles.begin(), handles.end(), sorted.begin(),
+                 [](Handle handle) { return handle.Pack(); });
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+}
+
 absl::Status Unknown() {
   return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
                "no such tensor: never allocated here, freed, or evicted");
@@ -29,15 +38,20 @@ absl::Status Unknown() {
 
 BringOp::BringOp(Core& core, const CallContext& call, BringArgs args, Callback<BringResult> done)
     : Op(core, call), args_(std::move(args)), done_(std::move(done)) {
-  const Session& session = *core_.sessions.Find(call_.session);
-  tenant_ = session.tenant;
-  device_ = session.device;
+  if (args_.tenant.has_value()) {
+    HMM_CHECK(!args_.pin);
+    tenant_ = *args_.tenant;
+  } else {
+    const Session& session = *core_.sessions.Find(call_.session);
+    tenant_ = session.tenant;
+    device_ = session.device;
+  }
   items_.resize(args_.handles.size());
+  const bool twins = AnyTwice(args_.handles);
   absl::flat_hash_map<std::uint64_t, std::size_t> first;
-  if (items_.size() > 1) first.reserve(items_.size());
   for (std::size_t i = 0; i < items_.size(); ++i) {
     items_[i].handle = args_.handles[i];
-    if (items_.size() > 1) items_[i].twin = first.emplace(items_[i].handle.Pack(), i).first->second;
+    items_[i].twin = twins ? first.emplace(items_[i].handle.Pack(), i).first->second : i;
     items_[i].anywhere = !args_.target.has_value();
     const TensorIndex index = Find(items_[i]);
     if (index != kNoIndex) items_[i].found = core_.store.home_tier(index);
@@ -49,7 +63,7 @@ TensorIndex BringOp::Find(const BringItem& item) const {
 }
 
 bool BringOp::Acceptable(const BringItem& item, TierId tier) const {
-  if (!args_.pin) return tier == *args_.target;
+  if (!args_.pin && args_.target.has_value()) return tier == *args_.target;
   return core_.Mappable(tier) && (item.anywhere || tier == *args_.target);
 }
 
@@ -65,6 +79,7 @@ BringOp::Place BringOp::Look(BringItem& item) {
     item.error = Unknown();
     return Place::kFailed;
   }
+  core_.TakeAhead(index);
   const Tensor& tensor = core_.store[index];
   if (tensor.lost) {
     item.error = Error(absl::StatusCode::kDataLoss, Reason::kChecksum,
@@ -97,7 +112,10 @@ BringOp::Place BringOp::Look(BringItem& item) {
 }
 
 BringOp::Place BringOp::LookMoving(BringItem& item, TensorIndex index) {
-  if (!args_.pin && core_.relocator.Destination(index) == *args_.target) return Place::kOnItsWay;
+  if (!args_.pin && args_.target.has_value() &&
+      core_.relocator.Destination(index) == *args_.target) {
+    return Place::kOnItsWay;
+  }
   if (!core_.relocator.Cancellable(index)) {
     core_.relocator.Raise(index, copy::Priority::kDemand);
     return Place::kOnItsWay;
@@ -192,7 +210,7 @@ bool BringOp::CollectOn(TierId tier) {
   return complete;
 }
 
-bool BringOp::CollectRooms() {
+BringOp::Rooms BringOp::CollectRooms() {
   // Held meanwhile: making room for one must not send another (or itself) further down.
   std::vector<TensorIndex> held;
   for (BringItem& item : items_) {
@@ -202,15 +220,16 @@ bool BringOp::CollectRooms() {
     if (place != Place::kPinnedElsewhere || !args_.all) continue;
     // Hold nothing while somebody else's pin is in the way.
     for (BringItem& other : items_) Settle(other);
-    return false;
+    return Rooms::kMissing;
   }
+  if (held.empty()) return Rooms::kNotNeeded;
   for (const TensorIndex index : held) ++core_.store[index].holds;
   bool complete = true;
-  for (std::size_t tier = 0; complete && !held.empty() && tier < core_.tiers.size(); ++tier) {
+  for (std::size_t tier = 0; complete && tier < core_.tiers.size(); ++tier) {
     complete = CollectOn(static_cast<TierId>(tier));
   }
   for (const TensorIndex index : held) --core_.store[index].holds;
-  return complete;
+  return complete ? Rooms::kCollected : Rooms::kMissing;
 }
 
 // --- 3: moves -----------------------------------------------------------------------------------
@@ -258,7 +277,13 @@ void BringOp::StartMoves() {
 // --- 4: pins and the answer ----------------------------------------------------------------------
 
 void BringOp::PinArrived() {
-  Session& session = *core_.sessions.Find(call_.session);
+  if (std::none_of(items_.begin(), items_.end(), [](const BringItem& i) { return i.open(); })) {
+    return;
+  }
+  // Looked up once: a batch is as fast as what it does for each element.
+  Session* session = args_.pin ? core_.sessions.Find(call_.session) : nullptr;
+  CallRecord* record = args_.pin ? &session->calls.at(call_.call_id) : nullptr;
+  const TimePoint now = core_.clock.Now();
   for (BringItem& item : items_) {
     if (!item.open()) continue;
     const Place place = Look(item);
@@ -267,9 +292,8 @@ void BringOp::PinArrived() {
       const TierId tier = core_.store.home_tier(index);
       TakeBack(index);
       if (args_.pin) {
-        item.error =
-            core_.sessions.PinFor(session, core_.store[index], tier, core_.tiers[tier]->capacity(),
-                                  session.calls.at(call_.call_id));
+        item.error = core_.sessions.PinFor(*session, core_.store[index], tier,
+                                           core_.tiers[tier]->capacity(), *record, now);
       }
       Settle(item);
       item.location = core_.LocationOf(index);
@@ -320,8 +344,8 @@ bool BringOp::Step() {
   if (args_.run) CutRun();
   // Pins are taken only once no room is waited for: a call that holds pins while it waits could
   // lock out the very reclaim it waits for.
-  if (CollectRooms()) {
-    StartMoves();
+  if (const Rooms rooms = CollectRooms(); rooms != Rooms::kMissing) {
+    if (rooms == Rooms::kCollected) StartMoves();
     PinArrived();
     if (args_.run) CutRun();
   }
@@ -344,9 +368,10 @@ bool BringOp::FinishIfDone() {
   if (args_.pin) {
     core_.sessions.Find(call_.session)->calls.at(call_.call_id).state = CallRecord::State::kDone;
     // First of a batch last: a prefix is used from its start, so its end should go first.
+    const TimePoint now = core_.clock.Now();
     for (auto it = items_.rbegin(); it != items_.rend(); ++it) {
       if (!it->done) continue;
-      core_.store.Touch(Find(*it));
+      core_.store.Touch(Find(*it), now);
       ++core_.hits[it->found];
     }
   }

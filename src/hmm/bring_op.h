@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Acquire, Lookup and Swap: bring tensors to a tier, then pin them (Swap does not pin).
+// Acquire, Lookup, Swap and a Load's key: bring tensors to a tier, then pin them (the last two do
+// not pin).
 //
 //   1 look at each: there already; on its way; must move (from where, along which path)
 //   2 collect a room for every hop of every tensor that must move, fastest tier first
@@ -43,8 +44,11 @@ struct BringArgs {
   std::optional<TierId> target;  // nullopt: any mappable tier
   bool all = false;
   bool allow_lower = false;
-  bool pin = true;   // false: Swap
+  bool pin = true;   // false: Swap, Load
   bool run = false;  // Lookup: only the leading run counts
+  MoveCause cause = MoveCause::kDemand;
+  // An operator's call has no session: whose tensors they are. Nothing is pinned then.
+  std::optional<TenantId> tenant;
 };
 
 class BringOp final : public Op {
@@ -53,6 +57,7 @@ class BringOp final : public Op {
   BringOp(Core& core, const CallContext& call, BringArgs args, Callback<BringResult> done);
   bool Step() override;
   void End(const absl::Status& why) override;
+  MoveCause cause() const override { return args_.cause; }
 
  private:
   enum class Place { kThere, kOnItsWay, kMustMove, kPinnedElsewhere, kFailed };
@@ -62,7 +67,9 @@ class BringOp final : public Op {
   bool Acceptable(const BringItem& item, TierId tier) const;
   bool FallBack(BringItem& item, TensorIndex index);
   TierId TargetOf(const BringItem& item) const;
-  bool CollectRooms();  // true: every open item has what it needs
+  // kCollected: every open item has what it needs. kNotNeeded: none must move.
+  enum class Rooms { kMissing, kCollected, kNotNeeded };
+  Rooms CollectRooms();
   bool CollectOn(TierId tier);
   absl::Status TakeOn(TierId tier, BringItem& item, TensorIndex index);
   // Rooms are collected for the first of several elements that name one tensor.

@@ -11,48 +11,65 @@ namespace hmm::core {
 namespace {
 
 constexpr std::size_t kSweepWords = 1u << 13;  // pin words read a look for doomed tensors
-constexpr std::size_t kBuryMax = 1u << 13;
+constexpr std::size_t kBuryMax = 1u
+                                 << 10;  // each is two events: watchers get their turn in between
 constexpr std::size_t kAuditWords = 1u << 18;
+constexpr std::size_t kArgumentsMax = 256;
 constexpr unsigned kErrorsOffline = 3;
 constexpr Bytes kExcessMax = 16 * kMiB;  // pages behind our back that a tenant may cause, at most
-// Before a link has moved anything: what a small machine does. Estimates only.
+// Of a link that was not measured and has not moved anything: what a small machine does. Estimates
+// only.
 constexpr double kMemoryBytesPerSecond = 8e9;
 constexpr double kFlashBytesPerSecond = 1e9;
 
 }  // namespace
 
-Core::Core(ManagerOptions o, Tiers t, copy::Copier& copier, Executor& e, const Clock& c)
+Core::Core(ManagerOptions o, Tiers t, copy::Copier& by, Executor& e, const Clock& c,
+           copy::FragmentCopier* fragments)
     : options(std::move(o)),
       tiers(std::move(t)),
+      copier(by),
       executor(e),
       clock(c),
       started_at(c.Now()),
       hits(tiers.size(), 0),
-      store(options, tiers, clock),
+      events(options.events_kept, executor, clock),
+      journal(options.moves_kept),
+      store(options, tiers, clock, events, journal),
       sessions(options, store, tiers.size(), clock),
-      relocator(options, tiers, store, sessions, copier, executor, clock, counters,
+      relocator(options, tiers, store, sessions, copier, executor, clock, counters, journal, events,
                 [this] { Kick(); }),
-      reclaimer(options, tiers, store, sessions, relocator, counters),
+      reclaimer(options, tiers, store, sessions, relocator, link_times, counters, journal, events,
+                clock),
+      regions(options, tiers, store, sessions, reclaimer),
+      jobs(*this, regions, fragments),
       rooms_(tiers.size()) {
   HMM_CHECK(!tiers.empty() && tiers.size() <= share::kMaxTiers && tiers[0]->mappable());
+  HMM_CHECK(options.demote_to.empty() || options.demote_to.size() == tiers.size());
+  for (std::size_t i = 0; i < options.demote_to.size(); ++i) {
+    const std::optional<TierId> to = options.demote_to[i];
+    HMM_CHECK(!to.has_value() || (*to > i && *to < tiers.size()));
+  }
   for (std::size_t i = 0; i < tiers.size(); ++i) {
     if (!tiers[i]->degraded()) continue;
-    reclaimer.SetState(static_cast<TierId>(i), tier::TierState::kDegraded, tiers[i]->note());
+    reclaimer.SetState(static_cast<TierId>(i), tier::TierState::kDegraded, tiers[i]->note(),
+                       Reason::kDegraded);
   }
+  jobs.OnEnded([this](SessionId id) {
+    if (const Session* session = sessions.Find(id)) share::Ring(session->bell);
+  });
 }
 
 // --- calls that wait ----------------------------------------------------------------------------
 
 OpId Core::Launch(std::unique_ptr<Op> op) {
   op->id_ = next_op_++;
-  if (op->Step()) {
+  if (Step(*op)) {
     Unqueue(*op);
     return 0;
   }
-  if (ops_.size() >= options.waiting_max) {
-    op->End(WithRetry(Error(absl::StatusCode::kUnavailable, Reason::kQueueFull,
-                            absl::StrCat("already ", ops_.size(), " calls wait")),
-                      std::chrono::milliseconds(10)));
+  if (const absl::Status full = CheckWaiting(op->call().session); !full.ok()) {
+    End(*op, full);
     Unqueue(*op);
     return 0;
   }
@@ -62,11 +79,30 @@ OpId Core::Launch(std::unique_ptr<Op> op) {
   return id;
 }
 
+absl::Status Core::CheckWaiting(SessionId session) const {
+  const auto full = [](std::size_t count, std::string_view whose) {
+    return WithRetry(Error(absl::StatusCode::kUnavailable, Reason::kQueueFull,
+                           absl::StrCat("already ", count, " calls", std::string(whose), " wait")),
+                     std::chrono::milliseconds(10));
+  };
+  if (ops_.size() >= options.waiting_max) return full(ops_.size(), "");
+  const std::size_t share = TenantShare(options.waiting_max);
+  const Session* mine = sessions.Find(session);
+  if (ops_.size() < share || mine == nullptr) return absl::OkStatus();
+  const auto of_tenant = std::count_if(ops_.begin(), ops_.end(), [&](const auto& one) {
+    const Session* other = sessions.Find(one.second->call().session);
+    return other != nullptr && other->tenant == mine->tenant;
+  });
+  return static_cast<std::size_t>(of_tenant) < share
+             ? absl::OkStatus()
+             : full(static_cast<std::size_t>(of_tenant), " of this tenant");
+}
+
 void Core::Cancel(OpId id, const absl::Status& why) {
   auto node = ops_.extract(id);
   if (node.empty()) return;
   Unqueue(*node.mapped());
-  node.mapped()->End(why);
+  End(*node.mapped(), why);
   Kick();
 }
 
@@ -76,6 +112,16 @@ void Core::CancelSession(SessionId session, const absl::Status& why) {
     if (session == 0 || op->call().session == session) ids.push_back(id);
   }
   for (const OpId id : ids) Cancel(id, why);
+}
+
+bool Core::Step(Op& op) {
+  const MoveJournal::Because why(journal, op.cause(), op.call().session);
+  return op.Step();
+}
+
+void Core::End(Op& op, const absl::Status& why) {
+  const MoveJournal::Because because(journal, op.cause(), op.call().session);
+  op.End(why);
 }
 
 void Core::Kick() {
@@ -90,7 +136,10 @@ void Core::Kick() {
 
 void Core::Arm() {
   if (armed_) return;
-  if (ops_.empty() && !relocator.doomed_waiting() && !relocator.hints_waiting()) return;
+  if (ops_.empty() && !relocator.doomed_waiting() && !relocator.hints_waiting() &&
+      !jobs.waiting()) {
+    return;
+  }
   armed_ = true;
   executor.PostAfter(options.rescan, [this, alive = std::weak_ptr<int>(alive_)] {
     if (alive.expired()) return;
@@ -121,14 +170,15 @@ void Core::Look() {
     auto node = ops_.extract(id);
     if (node.empty()) continue;  // ended by another's callback
     Op& op = *node.mapped();
-    const bool done = op.Step();
+    const bool done = Step(op);
     if (!done && now < op.call().deadline) {
       ops_.insert(std::move(node));
       continue;
     }
     Unqueue(op);
-    if (!done) op.End(absl::OkStatus());
+    if (!done) End(op, absl::OkStatus());
   }
+  jobs.Look();
   relocator.DoomLost();
   looking_ = false;
   if (reclaimer.Background()) Kick();
@@ -148,6 +198,11 @@ void Core::Queue(TierId tier, const Op& op) {
   if (std::find(queue.ops.begin(), queue.ops.end(), &op) != queue.ops.end()) return;
   if (queue.ops.empty()) queue.progressed = clock.Now();
   queue.ops.push_back(&op);
+}
+
+bool Core::NobodyElse(TierId tier, const Op& op) const {
+  const RoomQueue& queue = rooms_[tier];
+  return queue.ops.empty() || (queue.ops.size() == 1 && queue.ops.front() == &op);
 }
 
 void Core::Progressed(TierId tier, const Op& op) {
@@ -192,13 +247,35 @@ void Core::Audit() {
         const Session* session = sessions.Find(id);
         if (session == nullptr) continue;
         ++counters.expelled_sessions;
-        expel(id, absl::StrCat("tenant ", session->info.tenant, " committed ", excess.bytes,
-                               " bytes of tier ", tiers[i]->name(),
-                               " by reading what was not allocated"));
+        const std::string why =
+            absl::StrCat("tenant ", session->info.tenant, " committed ", excess.bytes,
+                         " bytes of tier ", tiers[i]->name(), " by reading what was not allocated");
+        EmitSession(*session, SessionChange::kExpelled, why);
+        expel(id, why);
       }
     }
   }
   Kick();
+}
+
+void Core::EmitSession(const Session& session, SessionChange change, std::string_view why) {
+  Event& event = events.Emit(EventType::kSession);
+  event.tenant = session.tenant;
+  event.change = change;
+  event.session = session.id;
+  event.uid = session.info.uid;
+  event.pid = session.info.pid;
+  event.pins = change == SessionChange::kAttached ? 0 : sessions.Pins(session);
+  event.text = session.info.command;
+  event.why = why;
+}
+
+void Core::EmitAdmin(std::string_view action, std::string_view arguments,
+                     const absl::Status& outcome) {
+  Event& event = events.Emit(EventType::kAdmin);
+  event.key = action;
+  event.text = arguments.substr(0, kArgumentsMax);
+  if (!outcome.ok()) event.why = ReasonName(ReasonOf(outcome).value_or(Reason::kInternal));
 }
 
 void Core::Bury(SessionId session, std::vector<Handle> handles) {
@@ -225,7 +302,7 @@ void Core::WatchTiers() {
     if (relocator.errors(tier) < kErrorsOffline) continue;
     if (reclaimer.state(tier) == tier::TierState::kOffline) continue;
     reclaimer.SetState(tier, tier::TierState::kOffline,
-                       absl::StrCat(relocator.errors(tier), " moves in a row failed"));
+                       absl::StrCat(relocator.errors(tier), " moves in a row failed"), Reason::kIo);
     if (tier_offline) tier_offline(tier, reclaimer.note(tier));
   }
 }
@@ -240,6 +317,24 @@ absl::StatusOr<TierId> Core::TierByName(std::string_view name) const {
   }
   return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
                absl::StrCat("no tier '", std::string(name), "'; there are: ", known));
+}
+
+absl::StatusOr<TenantId> Core::TenantFor(std::optional<SessionId> viewer,
+                                         std::string_view name) const {
+  if (viewer.has_value()) {
+    const Session* session = sessions.Find(*viewer);
+    if (session == nullptr) {
+      return Error(absl::StatusCode::kUnauthenticated, Reason::kUnknownSession,
+                   "the session has ended; attach again");
+    }
+    // Another tenant is not there for it, whether it exists or not.
+    if (name.empty() || name == session->info.tenant) return session->tenant;
+  } else if (const auto tenant = store.FindTenant(name); tenant.has_value()) {
+    return *tenant;
+  }
+  return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
+               absl::StrCat("no tenant '", std::string(name),
+                            "'; tenants are named as ListSessions shows them, such as uid:1000"));
 }
 
 absl::StatusOr<Session*> Core::Active(SessionId id) {
@@ -270,23 +365,36 @@ Location Core::LocationOf(TensorIndex index) {
   return {home.tier, home.extent.segment, home.extent.offset, store[index].bytes};
 }
 
-Duration Core::EstimateTime(TierId from, TierId to, Bytes bytes) const {
+Duration Core::EstimateTime(TierId from, TierId to, Bytes bytes, bool* measured) const {
+  Duration known{};
   double seconds = 0;
+  if (measured != nullptr) *measured = true;
   TierId at = from;
   for (const TierId next : reclaimer.Path(from, to)) {
+    if (const auto time = link_times.Time(at, next, bytes); time.has_value()) {
+      known += *time;
+      at = next;
+      continue;
+    }
     const copy::LinkStats& stats = relocator.mover().stats({tiers[at].get(), tiers[next].get()});
     const double busy = std::chrono::duration<double>(stats.busy).count();
     double rate = Mappable(at) && Mappable(next) ? kMemoryBytesPerSecond : kFlashBytesPerSecond;
-    if (stats.moved_bytes > 0 && busy > 0) rate = static_cast<double>(stats.moved_bytes) / busy;
+    if (stats.moved_bytes > 0 && busy > 0) {
+      rate = static_cast<double>(stats.moved_bytes) / busy;
+    } else if (measured != nullptr) {
+      *measured = false;
+    }
     seconds += static_cast<double>(bytes) / rate;
     at = next;
   }
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  return known + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
 absl::Status Core::Validate() const {
   HMM_RETURN_IF_ERROR(store.Validate());
   HMM_RETURN_IF_ERROR(relocator.Validate());
+  HMM_RETURN_IF_ERROR(regions.Validate());
+  HMM_RETURN_IF_ERROR(jobs.Validate());
   auto broken = [](auto... parts) {
     return Error(absl::StatusCode::kInternal, Reason::kInternal, absl::StrCat(parts...));
   };
@@ -305,14 +413,16 @@ absl::Status Core::Validate() const {
       }
     }
   }
-  for (TensorIndex i = 0; ops_.empty() && i < store.record_count(); ++i) {
+  const bool idle = ops_.empty() && !jobs.waiting();
+  for (TensorIndex i = 0; idle && i < store.record_count(); ++i) {
     // A call that finds its tensor doomed leaves it alone.
     if (store[i].holds != 0 && store[i].state != TensorState::kDoomed)
       return broken("tensor ", i, ": held by a call that has ended");
   }
-  if (ops_.empty() && relocator.moves() == 0) {
+  if (ops_.empty() && relocator.moves() == 0 && calibrating.expired()) {
     for (std::size_t i = 0; i < tiers.size(); ++i) {
-      if (tiers[i]->ledger()[tier::ByteState::kReserved] != 0) {
+      if (tiers[i]->ledger()[tier::ByteState::kReserved] !=
+          store.ahead_bytes(static_cast<TierId>(i)) + regions.reserved(static_cast<TierId>(i))) {
         return broken(tiers[i]->name(), ": rooms reserved by nobody");
       }
     }

@@ -41,6 +41,7 @@ absl::Status Core::SealOne(Session& session, const SealItem& item) {
   const TensorIndex index = store.Find(session.tenant, item.handle);
   if (index == kNoIndex) return Unknown();
   Tensor& tensor = store[index];
+  TakeAhead(index);
   if (tensor.lost) return Lost();
   if (tensor.sealed) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kSealed,
@@ -56,7 +57,7 @@ absl::Status Core::SealOne(Session& session, const SealItem& item) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kNotPinned,
                  "the session holds no pin of the tensor to give back; nothing was sealed");
   }
-  if (!item.key.empty() && tensor.key_linked && tensor.key != item.key) {
+  if (!item.key.empty() && tensor.key_linked && tensor.key() != item.key) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
                  "the key differs from the one given at Allocate");
   }
@@ -72,6 +73,24 @@ absl::Status Core::SealOne(Session& session, const SealItem& item) {
   }
   if (item.unpin) sessions.UndoOne(session, {tensor.slot, tensor.generation});
   return absl::OkStatus();
+}
+
+void Core::TakeAhead(TensorIndex index) {
+  if (!store[index].ahead) return;
+  store.MakeOrdinary(index);
+  ++counters.allocations;
+}
+
+void Core::MarkTaken(Session& session, absl::Span<const Handle> taken) {
+  for (const Handle handle : taken) {
+    const TensorIndex index = store.Find(session.tenant, handle);
+    if (index == kNoIndex || !store[index].ahead || store[index].owner != session.id) continue;
+    TakeAhead(index);
+    // Its pin was silent; without this the next audit alone would see it.
+    if (share::IsPinned(session.words[handle.slot])) {
+      session.pinned[store.home_tier(index)] += store[index].bytes;
+    }
+  }
 }
 
 LookupResult Core::FindRun(const Session& session, const std::vector<std::string>& keys,

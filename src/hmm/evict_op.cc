@@ -18,6 +18,7 @@ EvictOp::EvictOp(Core& core, const CallContext& call, TierId tier, Bytes used_ma
     : Op(core, call), tier_(tier), used_max_(used_max), done_(std::move(done)) {
   used_before_ = last_used_ = core_.tiers[tier]->ledger().used();
   homes_before_ = core_.store.homes(tier);
+  dropped_before_ = core_.reclaimer.dropped(tier);
   last_progress_ = core_.clock.Now();
 }
 
@@ -52,13 +53,15 @@ EvictResult EvictOp::Result() const {
   result.freed_bytes = used_before_ - std::min(used_before_, used);
   const std::size_t homes = core_.store.homes(tier_);
   result.tensors = homes_before_ - std::min(homes_before_, homes);
+  // Not more than left: others may have come meanwhile.
+  result.dropped =
+      std::min<std::uint64_t>(result.tensors, core_.reclaimer.dropped(tier_) - dropped_before_);
+  if (used <= used_max_) return result;  // what is left did not have to go
   const policy::LruList& list = core_.store.lru(tier_);
   for (TensorIndex at = list.Coldest(); at != kNoIndex; at = list.NextHotter(at)) {
     if (core_.sessions.Pinned(core_.store[at])) ++result.pinned_tensors;
   }
-  if (used > used_max_) {
-    result.kept_tensors = homes - std::min<std::uint64_t>(homes, result.pinned_tensors);
-  }
+  result.kept_tensors = homes - std::min<std::uint64_t>(homes, result.pinned_tensors);
   return result;
 }
 

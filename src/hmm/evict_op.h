@@ -14,6 +14,7 @@ class EvictOp final : public Op {
           Callback<EvictResult> done);
   bool Step() override;
   void End(const absl::Status& why) override;
+  MoveCause cause() const override { return MoveCause::kAdminEvict; }
 
  private:
   EvictResult Result() const;
@@ -23,6 +24,7 @@ class EvictOp final : public Op {
   Callback<EvictResult> done_;
   Bytes used_before_ = 0;
   std::size_t homes_before_ = 0;
+  std::uint64_t dropped_before_ = 0;
   TimePoint last_progress_{};
   Bytes last_used_ = 0;
   std::size_t fruitless_ = 0;  // victims looked at since something left or went

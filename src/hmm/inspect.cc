@@ -7,21 +7,22 @@
 #include "base/status.h"
 #include "hmm/core.h"
 #include "hmm/manager.h"
+#include "hmm/tensor_info.h"
 #include "share/pin.h"
 
 namespace hmm::core {
-namespace {
 
 TensorInfo InfoOf(const Core& core, TensorIndex index) {
   const Tensor& tensor = core.store[index];
   TensorInfo info;
   info.handle = tensor.handle();
-  info.key = tensor.key;
+  info.key = std::string(tensor.key());
   info.kind = tensor.kind;
   info.state = tensor.state;
   info.tier = core.store.home_tier(index);
   info.bytes = tensor.bytes;
   info.sealed = tensor.sealed;
+  info.ahead = tensor.ahead;
   info.droppable = tensor.droppable;
   info.priority = tensor.priority;
   info.recompute_us = tensor.recompute_us;
@@ -42,7 +43,9 @@ TensorInfo InfoOf(const Core& core, TensorIndex index) {
   return info;
 }
 
-std::optional<TenantId> TenantOf(const Core& core, std::optional<SessionId> viewer) {
+namespace {
+
+std::optional<TenantId> ViewOf(const Core& core, std::optional<SessionId> viewer) {
   if (!viewer.has_value()) return std::nullopt;
   const Session* session = core.sessions.Find(*viewer);
   return session == nullptr ? static_cast<TenantId>(core.store.tenant_count()) : session->tenant;
@@ -69,7 +72,7 @@ absl::StatusOr<std::vector<absl::StatusOr<TensorInfo>>> Manager::Describe(
 }
 
 std::vector<TierInfo> Manager::ListTiers(std::optional<SessionId> viewer) const {
-  const auto tenant = TenantOf(*core_, viewer);
+  const auto tenant = ViewOf(*core_, viewer);
   std::vector<TierInfo> infos;
   for (std::size_t i = 0; i < core_->tiers.size(); ++i) {
     const tier::Tier& tier = *core_->tiers[i];
@@ -101,7 +104,7 @@ std::vector<TierInfo> Manager::ListTiers(std::optional<SessionId> viewer) const 
 }
 
 StatusInfo Manager::GetStatus(std::optional<SessionId> viewer) const {
-  const auto tenant = TenantOf(*core_, viewer);
+  const auto tenant = ViewOf(*core_, viewer);
   StatusInfo info;
   info.epoch = core_->options.boot_epoch;
   info.uptime = core_->clock.Now() - core_->started_at;
@@ -125,38 +128,70 @@ StatusInfo Manager::GetStatus(std::optional<SessionId> viewer) const {
   return info;
 }
 
+absl::StatusOr<TenantId> Manager::TenantOf(std::optional<SessionId> viewer,
+                                           std::string_view name) const {
+  return core_->TenantFor(viewer, name);
+}
+
+const std::string& Manager::tenant_name(TenantId tenant) const {
+  return core_->store.tenant_name(tenant);
+}
+
+absl::StatusOr<TierId> Manager::TierByName(std::string_view name) const {
+  return core_->TierByName(name);
+}
+
 absl::StatusOr<TensorPage> Manager::ListTensors(std::optional<SessionId> viewer,
-                                                std::string_view tier, std::uint64_t cursor,
-                                                std::size_t limit) const {
-  std::optional<TierId> only;
-  if (!tier.empty()) {
-    HMM_ASSIGN_OR_RETURN(only, core_->TierByName(tier));
+                                                const TensorFilter& filter, std::uint64_t cursor,
+                                                std::size_t limit, std::size_t looks) const {
+  std::optional<TierId> tier;
+  if (!filter.tier.empty()) {
+    HMM_ASSIGN_OR_RETURN(tier, core_->TierByName(filter.tier));
   }
-  const auto tenant = TenantOf(*core_, viewer);
+  if (filter.key_prefix.size() > core_->options.key_bytes_max) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+                 absl::StrCat("key_prefix has ", filter.key_prefix.size(),
+                              " bytes; keys have at most ", core_->options.key_bytes_max));
+  }
+  std::optional<TenantId> tenant;
+  if (viewer.has_value() || !filter.tenant.empty()) {
+    HMM_ASSIGN_OR_RETURN(tenant, core_->TenantFor(viewer, filter.tenant));
+  }
+  const TensorStore& store = core_->store;
+  const auto passes = [&](TensorIndex index) {
+    const Tensor& tensor = store[index];
+    return (!tier.has_value() || store.home_tier(index) == *tier) &&
+           (!filter.kind.has_value() || tensor.kind == *filter.kind) &&
+           (!filter.state.has_value() || tensor.state == *filter.state) &&
+           (filter.key_prefix.empty() || tensor.key().starts_with(filter.key_prefix)) &&
+           (!filter.pinned.has_value() || core_->sessions.Pinned(tensor) == *filter.pinned);
+  };
   // The cursor is tenant << 32 | slot: stable while tensors come and go.
   TensorPage page;
   auto at_tenant = static_cast<TenantId>(cursor >> 32);
   auto at_slot = static_cast<std::uint32_t>(cursor);
+  if (tenant.has_value() && at_tenant < *tenant) {
+    at_tenant = *tenant;
+    at_slot = 0;
+  }
   // Skipped slots cost too: a page looks at a bounded number of them.
-  std::size_t looks = std::max<std::size_t>(limit, 1) * 16;
-  for (; at_tenant < core_->store.tenant_count(); ++at_tenant, at_slot = 0) {
-    if (tenant.has_value() && at_tenant != *tenant) continue;
-    for (; at_slot < core_->store.slots_used(at_tenant); ++at_slot) {
+  if (looks == 0) looks = std::max<std::size_t>(limit, 1) * 16;
+  for (; at_tenant < store.tenant_count(); ++at_tenant, at_slot = 0) {
+    if (tenant.has_value() && at_tenant != *tenant) break;
+    for (; at_slot < store.slots_used(at_tenant); ++at_slot) {
       if (page.tensors.size() >= limit || looks-- == 0) {
         page.next = (static_cast<std::uint64_t>(at_tenant) << 32) | at_slot;
         return page;
       }
-      const TensorIndex index = core_->store.at_slot(at_tenant, at_slot);
-      if (index == kNoIndex) continue;
-      if (only.has_value() && core_->store.home_tier(index) != *only) continue;
-      page.tensors.push_back(InfoOf(*core_, index));
+      const TensorIndex index = store.at_slot(at_tenant, at_slot);
+      if (index != kNoIndex && passes(index)) page.tensors.push_back(InfoOf(*core_, index));
     }
   }
   return page;
 }
 
 std::vector<SessionStatus> Manager::ListSessions(std::optional<SessionId> viewer) const {
-  const auto tenant = TenantOf(*core_, viewer);
+  const auto tenant = ViewOf(*core_, viewer);
   std::vector<SessionStatus> list;
   for (const auto& [id, session] : core_->sessions.all()) {
     if (tenant.has_value() && session->tenant != *tenant) continue;
@@ -173,6 +208,10 @@ std::vector<SessionStatus> Manager::ListSessions(std::optional<SessionId> viewer
     }
     status.age = core_->clock.Now() - session->opened;
     status.tensors = session->owned.size();
+    if (const auto oldest = session->pin_ages.Find(core_->clock.Now()); oldest.has_value()) {
+      status.oldest_pin = oldest->held;
+      status.oldest_pin_of = oldest->tensor;
+    }
     list.push_back(std::move(status));
   }
   return list;

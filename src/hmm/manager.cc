@@ -12,6 +12,7 @@
 #include "hmm/bring_op.h"
 #include "hmm/core.h"
 #include "hmm/evict_op.h"
+#include "hmm/refuse.h"
 #include "policy/watermark.h"
 
 namespace hmm::core {
@@ -41,11 +42,31 @@ void NoteWaiting(Core& core, const CallContext& call, OpId op) {
   core.sessions.Find(call.session)->calls.at(call.call_id).op = op;
 }
 
+absl::Status CheckAhead(const Core& core, const AllocateArgs& args) {
+  if (args.ahead == 0) return absl::OkStatus();
+  const TensorSpec* like = nullptr;
+  if (args.ahead_like.has_value()) {
+    like = &*args.ahead_like;
+  } else if (!args.tensors.empty()) {
+    like = &args.tensors[0];
+  }
+  if (like == nullptr || !like->key.empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+                 "`ahead` asks for more like `ahead_like`, or else like tensors[0]: one must be "
+                 "there, without key");
+  }
+  // A bad tensors[0] gets an error of its own, and brings nothing ahead.
+  return args.ahead_like.has_value() ? AllocateOp::CheckSpec(*like, core.options)
+                                     : absl::OkStatus();
+}
+
 }  // namespace
 
 Manager::Manager(ManagerOptions options, std::vector<std::unique_ptr<tier::Tier>> tiers,
-                 copy::Copier& copier, Executor& executor, const Clock& clock)
-    : core_(std::make_unique<Core>(std::move(options), std::move(tiers), copier, executor, clock)) {
+                 copy::Copier& copier, Executor& executor, const Clock& clock,
+                 copy::FragmentCopier* fragments)
+    : core_(std::make_unique<Core>(std::move(options), std::move(tiers), copier, executor, clock,
+                                   fragments)) {
   core_->StartTimers();
 }
 
@@ -79,6 +100,7 @@ absl::StatusOr<SessionGrant> Manager::OpenSession(const SessionInfo& info) {
   }
   grant.table = *std::move(table);
   grant.page = *std::move(page);
+  core_->EmitSession(*session, SessionChange::kAttached);
   return grant;
 }
 
@@ -86,8 +108,11 @@ void Manager::CloseSession(SessionId id) {
   Session* session = core_->sessions.Find(id);
   if (session == nullptr || session->closing) return;
   session->closing = true;
-  core_->CancelSession(id, Error(absl::StatusCode::kCancelled, Reason::kCancelled,
-                                 "the session's socket was closed"));
+  core_->EmitSession(*session, SessionChange::kClosing);
+  const auto closed =
+      Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the session's socket was closed");
+  core_->jobs.CancelSession(id, closed);
+  core_->CancelSession(id, closed);
 }
 
 void Manager::ReapSession(SessionId id) {
@@ -95,6 +120,7 @@ void Manager::ReapSession(SessionId id) {
   Session* session = core_->sessions.Find(id);
   if (session == nullptr) return;
   ++core_->counters.reaped_sessions;
+  core_->EmitSession(*session, SessionChange::kReaped);
   // The page goes first: its pins would keep what the session owned.
   std::vector<Handle> handles;
   handles.reserve(session->owned.size());
@@ -102,6 +128,9 @@ void Manager::ReapSession(SessionId id) {
     handles.push_back(core_->store[index].handle());
   }
   core_->Bury(id, std::move(handles));
+  // What its copies under way still touch outlives it.
+  core_->jobs.ForgetSession(id);
+  core_->regions.ReleaseAll(id);
   core_->sessions.Remove(id);
   core_->BurySome();
   core_->relocator.SweepDoomed(kSweepAtReap);
@@ -135,27 +164,27 @@ void Manager::OnExpel(absl::AnyInvocable<void(SessionId, std::string_view)> expe
 
 Manager::OpId Manager::Allocate(const CallContext& call, AllocateArgs args,
                                 Callback<AllocateResult> done) {
-  auto answer = [&](const absl::Status& why) {
-    std::move(done)(why);
-    return OpId{0};
-  };
-  if (core_->draining) return answer(Draining());
   auto session = core_->Active(call.session);
-  if (!session.ok()) return answer(session.status());
-  if (auto fits = core_->CheckBatch(args.tensors.size()); !fits.ok()) return answer(fits);
+  if (!session.ok()) return Refuse(done, session.status());
+  if (auto fits = core_->CheckBatch(args.tensors.size()); !fits.ok()) return Refuse(done, fits);
+  if (auto fits = core_->CheckBatch(args.taken.size()); !fits.ok()) return Refuse(done, fits);
+  // Whatever becomes of the rest of the call: the client need not say it again.
+  core_->MarkTaken(**session, args.taken);
+  if (core_->draining && !args.tensors.empty()) return Refuse(done, Draining());
+  if (auto like = CheckAhead(*core_, args); !like.ok()) return Refuse(done, like);
   TierId tier = (*session)->device;
   if (!args.tier.empty()) {
     auto named = core_->TierByName(args.tier);
-    if (!named.ok()) return answer(named.status());
+    if (!named.ok()) return Refuse(done, named.status());
     if (!core_->Mappable(*named)) {
-      return answer(
-          Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
-                absl::StrCat("tier ", args.tier,
-                             " is not mapped by clients; allocate in memory, then Swap")));
+      return Refuse(
+          done, Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+                      absl::StrCat("tier ", args.tier,
+                                   " is not mapped by clients; allocate in memory, then Swap")));
     }
     tier = *named;
   }
-  if (auto begun = BeginCall(*core_, **session, call); !begun.ok()) return answer(begun);
+  if (auto begun = BeginCall(*core_, **session, call); !begun.ok()) return Refuse(done, begun);
   const OpId op = core_->Launch(
       std::make_unique<AllocateOp>(*core_, call, std::move(args), tier, std::move(done)));
   NoteWaiting(*core_, call, op);
@@ -164,18 +193,14 @@ Manager::OpId Manager::Allocate(const CallContext& call, AllocateArgs args,
 
 Manager::OpId Manager::Acquire(const CallContext& call, AcquireArgs args,
                                Callback<AcquireResult> done) {
-  auto answer = [&](const absl::Status& why) {
-    std::move(done)(why);
-    return OpId{0};
-  };
   auto session = core_->Active(call.session);
-  if (!session.ok()) return answer(session.status());
-  if (auto fits = core_->CheckBatch(args.handles.size()); !fits.ok()) return answer(fits);
+  if (!session.ok()) return Refuse(done, session.status());
+  if (auto fits = core_->CheckBatch(args.handles.size()); !fits.ok()) return Refuse(done, fits);
   BringArgs bring;
   if (auto target = core_->MappableByName(args.tier, bring.target); !target.ok()) {
-    return answer(target);
+    return Refuse(done, target);
   }
-  if (auto begun = BeginCall(*core_, **session, call); !begun.ok()) return answer(begun);
+  if (auto begun = BeginCall(*core_, **session, call); !begun.ok()) return Refuse(done, begun);
   bring.handles = std::move(args.handles);
   bring.all = args.all;
   bring.allow_lower = args.allow_lower;
@@ -199,20 +224,16 @@ Manager::OpId Manager::Acquire(const CallContext& call, AcquireArgs args,
 
 Manager::OpId Manager::Lookup(const CallContext& call, LookupArgs args,
                               Callback<LookupResult> done) {
-  auto answer = [&](const absl::Status& why) {
-    std::move(done)(why);
-    return OpId{0};
-  };
   auto active = core_->Active(call.session);
-  if (!active.ok()) return answer(active.status());
-  if (auto fits = core_->CheckBatch(args.keys.size()); !fits.ok()) return answer(fits);
+  if (!active.ok()) return Refuse(done, active.status());
+  if (auto fits = core_->CheckBatch(args.keys.size()); !fits.ok()) return Refuse(done, fits);
   BringArgs bring;
   if (auto target = core_->MappableByName(args.tier, bring.target); !target.ok()) {
-    return answer(target);
+    return Refuse(done, target);
   }
   Session& session = **active;
   if (!args.no_pin) {
-    if (auto begun = BeginCall(*core_, session, call); !begun.ok()) return answer(begun);
+    if (auto begun = BeginCall(*core_, session, call); !begun.ok()) return Refuse(done, begun);
   }
   LookupResult result = core_->FindRun(session, args.keys, bring.target);
   core_->counters.lookups += args.keys.size();
@@ -249,19 +270,16 @@ Manager::OpId Manager::Lookup(const CallContext& call, LookupArgs args,
 }
 
 Manager::OpId Manager::Swap(const CallContext& call, SwapArgs args, Callback<SwapResult> done) {
-  auto answer = [&](const absl::Status& why) {
-    std::move(done)(why);
-    return OpId{0};
-  };
   auto session = core_->Active(call.session);
-  if (!session.ok()) return answer(session.status());
-  if (auto fits = core_->CheckBatch(args.handles.size()); !fits.ok()) return answer(fits);
+  if (!session.ok()) return Refuse(done, session.status());
+  if (auto fits = core_->CheckBatch(args.handles.size()); !fits.ok()) return Refuse(done, fits);
   auto target = core_->TierByName(args.tier);
-  if (!target.ok()) return answer(target.status());
+  if (!target.ok()) return Refuse(done, target.status());
   BringArgs bring;
   bring.handles = std::move(args.handles);
   bring.target = *target;
   bring.pin = false;
+  bring.cause = MoveCause::kSwap;
   return core_->Launch(std::make_unique<BringOp>(
       *core_, call, std::move(bring),
       [target = *target, done = std::move(done)](absl::StatusOr<BringResult> brought) mutable {
@@ -316,6 +334,11 @@ absl::StatusOr<std::uint32_t> Manager::Release(SessionId id, std::uint64_t call_
     const std::vector<MadePin> made = record.allocated ? record.pins : std::vector<MadePin>();
     undone = core_->sessions.Undo(*session, record);
     record.state = CallRecord::State::kReleased;
+    for (const MadePin& ahead : record.ahead) {
+      const TensorIndex index = core_->store.Find(session->tenant, {ahead.slot, ahead.generation});
+      if (index != kNoIndex && core_->store[index].ahead) core_->relocator.Doom(index);
+    }
+    record.ahead.clear();
     for (const MadePin& pin : made) {
       // Nobody ever learned of its handle; its bytes and its key must not stay taken.
       const TensorIndex index = core_->store.Find(session->tenant, {pin.slot, pin.generation});
@@ -341,9 +364,13 @@ absl::StatusOr<std::vector<absl::Status>> Manager::Prefetch(SessionId id,
                ? core_->store.Find(session->tenant, args.handles[i])
                : core_->store.FindKey(session->tenant, args.keys[i - args.handles.size()]);
   };
+  const MoveJournal::Because why(core_->journal, MoveCause::kPrefetch, id);
   // First of a batch last: a prefix is used from its start, so its end should go first.
   for (std::size_t i = count; i-- > 0;) {
-    if (const TensorIndex index = find(i); index != kNoIndex) core_->store.Touch(index);
+    const TensorIndex index = find(i);
+    if (index == kNoIndex) continue;
+    core_->TakeAhead(index);
+    core_->store.Touch(index);
   }
   std::vector<absl::Status> results;
   results.reserve(count);
@@ -379,10 +406,17 @@ absl::StatusOr<std::vector<absl::StatusOr<FreeResult>>> Manager::Free(
 
 absl::Status Manager::SetWatermarks(std::string_view name, double high, double low,
                                     std::optional<Bytes> reserve) {
+  const absl::Status status = DoSetWatermarks(name, high, low, reserve);
+  core_->EmitAdmin("SetWatermarks", absl::StrCat(std::string(name), ", ", high, ", ", low), status);
+  return status;
+}
+
+absl::Status Manager::DoSetWatermarks(std::string_view name, double high, double low,
+                                      std::optional<Bytes> reserve) {
   HMM_ASSIGN_OR_RETURN(const TierId id, core_->TierByName(name));
   tier::Tier& tier = *core_->tiers[id];
   const Bytes kept = reserve.value_or(tier.options().reserve);
-  HMM_RETURN_IF_ERROR(policy::ValidateWatermarks(name, {tier.capacity(), high, low, kept}));
+  HMM_RETURN_IF_ERROR(policy::ValidateWatermarks(name, {tier.limit(), high, low, kept}));
   tier.mutable_options().high = high;
   tier.mutable_options().low = low;
   tier.mutable_options().reserve = kept;
@@ -392,20 +426,31 @@ absl::Status Manager::SetWatermarks(std::string_view name, double high, double l
 
 Manager::OpId Manager::Evict(std::string_view name, Bytes used_bytes_max, TimePoint deadline,
                              Callback<EvictResult> done) {
+  const std::string arguments = absl::StrCat(std::string(name), ", to ", used_bytes_max, " bytes");
   auto tier = core_->TierByName(name);
   if (!tier.ok()) {
+    core_->EmitAdmin("Evict", arguments, tier.status());
     std::move(done)(tier.status());
     return 0;
   }
   CallContext call;
   call.deadline = deadline;
-  return core_->Launch(
-      std::make_unique<EvictOp>(*core_, call, *tier, used_bytes_max, std::move(done)));
+  return core_->Launch(std::make_unique<EvictOp>(
+      *core_, call, *tier, used_bytes_max,
+      [core = core_.get(), arguments,
+       done = std::move(done)](absl::StatusOr<EvictResult> result) mutable {
+        core->EmitAdmin("Evict", arguments, result.status());
+        std::move(done)(std::move(result));
+      }));
 }
 
 std::size_t Manager::Drain(bool on) {
   core_->draining = on;
-  if (on) core_->CancelSession(0, Draining());
+  core_->EmitAdmin("Drain", on ? "on" : "off", absl::OkStatus());
+  if (on) {
+    core_->jobs.CancelSession(0, Draining());
+    core_->CancelSession(0, Draining());
+  }
   return core_->sessions.all().size();
 }
 

@@ -15,23 +15,33 @@ namespace {
 // Looks at the recency list in one go: pinned and recently used tensors at the cold end cost one
 // each.
 constexpr std::size_t kLooksMax = 4096;
-constexpr unsigned kWindowsMax = 4;
-constexpr std::size_t kWindowLooksMax = 1u << 16;  // over all windows of one attempt
 constexpr auto kRetryFull = std::chrono::milliseconds(10);
 
 }  // namespace
 
 Reclaimer::Reclaimer(const ManagerOptions& options, Tiers& tiers, TensorStore& store,
-                     SessionTable& sessions, Relocator& relocator, Counters& counters)
+                     SessionTable& sessions, Relocator& relocator, const LinkTimes& link_times,
+                     Counters& counters, MoveJournal& journal, EventBus& events, const Clock& clock)
     : options_(options),
       tiers_(tiers),
       store_(store),
       sessions_(sessions),
       relocator_(relocator),
+      link_times_(link_times),
       counters_(counters),
-      states_(tiers.size()) {}
+      journal_(journal),
+      events_(events),
+      clock_(clock),
+      states_(tiers.size()),
+      fixed_(tiers.size()) {
+  for (TierStatus& status : states_) status.since = clock.Now();
+}
 
 std::optional<TierId> Reclaimer::Below(TierId tier) const {
+  const auto& given = options_.demote_to;
+  for (auto at = given.empty() ? std::nullopt : given[tier]; at.has_value(); at = given[*at]) {
+    if (states_[*at].state != tier::TierState::kOffline) return at;
+  }
   for (std::size_t i = tier + 1u; i < tiers_.size(); ++i) {
     if (tiers_[i]->kind() <= tiers_[tier]->kind()) continue;  // a sibling
     if (states_[i].state == tier::TierState::kOffline) continue;
@@ -43,31 +53,31 @@ std::optional<TierId> Reclaimer::Below(TierId tier) const {
 std::vector<TierId> Reclaimer::Path(TierId from, TierId to) const {
   std::vector<TierId> path;
   if (from == to) return path;
-  if (to > from && tiers_[to]->kind() > tiers_[from]->kind()) {
-    // Down: every tier on the demotion path above `to`, then `to`.
-    for (auto at = Below(from);
-         at.has_value() && *at < to && tiers_[*at]->kind() < tiers_[to]->kind(); at = Below(*at)) {
-      path.push_back(*at);
+  // The first of each kind between the two on the way down from `top`: a slower pool of a kind that
+  // was passed already would be a copy for nothing.
+  const auto between = [this](TierId top, TierId bottom) {
+    std::vector<TierId> hops;
+    TierKind last = tiers_[top]->kind();
+    for (auto at = Below(top); at.has_value() && tiers_[*at]->kind() < tiers_[bottom]->kind();
+         at = Below(*at)) {
+      if (tiers_[*at]->kind() == last) continue;
+      last = tiers_[*at]->kind();
+      hops.push_back(*at);
     }
-    path.push_back(to);
-    return path;
+    return hops;
+  };
+  if (to > from && tiers_[to]->kind() > tiers_[from]->kind()) {
+    path = between(from, to);
+  } else if (!tiers_[from]->mappable()) {
+    // Up: the way down from `to`, walked backwards. Memory is copied across directly.
+    path = between(to, from);
+    std::reverse(path.begin(), path.end());
   }
-  // Up (or aside): the way down from `to`, walked backwards from where the tensor is. Memory that
-  // is not on that way is copied across directly.
-  std::vector<TierId> down;
-  for (auto at = Below(to); at.has_value(); at = Below(*at)) {
-    if (tiers_[*at]->kind() >= tiers_[from]->kind()) break;
-    down.push_back(*at);
-  }
-  if (!tiers_[from]->mappable()) path.assign(down.rbegin(), down.rend());
   path.push_back(to);
   return path;
 }
 
-Bytes Reclaimer::FreeIn(TierId tier) const {
-  const tier::Ledger& ledger = tiers_[tier]->ledger();
-  return ledger.capacity() - ledger.used();
-}
+Bytes Reclaimer::FreeIn(TierId tier) const { return tiers_[tier]->available(); }
 
 Bytes Reclaimer::Reserve(TierId tier) const {
   // An exchange needs a place for the largest tensor; a giant must not lock everybody out, though.
@@ -75,10 +85,31 @@ Bytes Reclaimer::Reserve(TierId tier) const {
                   std::min(states_[tier].largest, tiers_[tier]->capacity() / 8));
 }
 
+policy::Watermarks Reclaimer::MarksOf(TierId tier) const {
+  const tier::TierOptions& options = tiers_[tier]->options();
+  return {tiers_[tier]->limit(), options.high, options.low, options.reserve};
+}
+
+Bytes Reclaimer::TenantMax(TenantId tenant, TierId tier) const {
+  const Bytes capacity = tiers_[tier]->capacity();
+  double ratio = options_.tenant_resident_max;
+  if (!options_.tenant_limits.empty()) {
+    const auto found = options_.tenant_limits.find(store_.tenant_name(tenant));
+    if (found != options_.tenant_limits.end()) {
+      const ResidentMax& own = found->second[tier];
+      if (own.ratio > 0)
+        ratio = own.ratio;
+      else if (own.bytes > 0)
+        return std::min(own.bytes, capacity);
+    }
+  }
+  if (ratio >= 1.0) return capacity;
+  return static_cast<Bytes>(static_cast<double>(capacity) * ratio);
+}
+
 absl::Status Reclaimer::CheckTenant(TenantId tenant, TierId tier, Bytes length) {
-  if (options_.tenant_resident_max >= 1.0) return absl::OkStatus();
-  const auto limit = static_cast<Bytes>(static_cast<double>(tiers_[tier]->capacity()) *
-                                        options_.tenant_resident_max);
+  const Bytes limit = TenantMax(tenant, tier);
+  if (limit >= tiers_[tier]->capacity()) return absl::OkStatus();
   auto held = [&] { return tiers_[tier]->TenantBytes(tenant); };
   if (length <= limit && held() + length > limit) {
     const Bytes missing = held() + length - limit;
@@ -157,11 +188,62 @@ absl::StatusOr<Room> Reclaimer::Take(TenantId tenant, TierId tier, Bytes bytes, 
   return Refusal(tier, bytes, progress);
 }
 
+std::optional<Room> Reclaimer::TakeSpare(TenantId tenant, TierId tier, Bytes bytes) {
+  tier::Tier& medium = *tiers_[tier];
+  if (states_[tier].state == tier::TierState::kOffline ||
+      states_[tier].state == tier::TierState::kDraining) {
+    return std::nullopt;
+  }
+  if (bytes == 0 || bytes > medium.capacity()) return std::nullopt;
+  const Bytes length = medium.LengthFor(bytes);
+  const Bytes start = policy::MarksInBytes(MarksOf(tier)).start;
+  const Bytes used = medium.ledger().used();
+  const Bytes free = FreeIn(tier);
+  if (used > start || length > start - used) return std::nullopt;
+  if (length > free || free - length < Kept(tier, length, Purpose::kAllocate)) return std::nullopt;
+  if (medium.TenantBytes(tenant) + length > TenantMax(tenant, tier)) return std::nullopt;
+  auto extent = medium.Allocate(tenant, bytes, tier::ByteState::kReserved);
+  if (!extent.ok()) return std::nullopt;  // in pieces, or the system has no memory to back it now
+  states_[tier].largest = std::max(states_[tier].largest, extent->length);
+  return Room{tier, tenant, *extent};
+}
+
 Bytes Reclaimer::Kept(TierId tier, Bytes length, Purpose purpose) const {
   if (purpose == Purpose::kExchange) return 0;
   // What was not asked for but taken from experience yields to a tensor that fits no other way.
   return std::max(tiers_[tier]->options().reserve,
                   std::min(Reserve(tier), tiers_[tier]->capacity() - length));
+}
+
+bool Reclaimer::TakeBack(TensorIndex index) {
+  // Its client may take it at this moment, so the same protocol as for any victim decides. Pinned,
+  // it is ordinary from here on; so it is after a pin that failed for our MOVING, and then its
+  // client, which counts it as gone, frees it.
+  store_.MakeOrdinary(index);
+  if (!relocator_.Freeze(index)) {
+    ++counters_.allocations;
+    return false;
+  }
+  ++counters_.ahead_taken_back;
+  return !relocator_.Doom(index);
+}
+
+Bytes Reclaimer::TakeBackAhead(TierId tier, Bytes bytes, std::optional<TenantId> only,
+                               std::size_t& count) {
+  Bytes freed = 0;
+  const policy::LruList& list = store_.ahead(tier);
+  std::size_t looks = kLooksMax;
+  for (TensorIndex at = list.Coldest(); at != kNoIndex && freed < bytes && count > 0 && looks > 0;
+       --looks) {
+    const TensorIndex next = list.NextHotter(at);
+    if (!only.has_value() || store_[at].tenant == *only) {
+      const Bytes length = store_.home(at).extent.length;
+      if (TakeBack(at)) freed += length;
+      --count;
+    }
+    at = next;
+  }
+  return freed;
 }
 
 Bytes Reclaimer::DropClean(TierId tier, Bytes bytes, std::optional<TenantId> only,
@@ -186,7 +268,7 @@ Bytes Reclaimer::DropClean(TierId tier, Bytes bytes, std::optional<TenantId> onl
 
 bool Reclaimer::UsedSince(TensorIndex index) {
   Tensor& tensor = store_[index];
-  const std::uint32_t sum = sessions_.AccessSum(tensor);
+  const std::uint16_t sum = sessions_.AccessSum(tensor);
   if (sum != tensor.accesses_seen) {
     // Pinned by clients on their own since the last look: it was hot, we did not know.
     tensor.accesses_seen = sum;
@@ -228,8 +310,26 @@ TensorIndex Reclaimer::NextVictim(TierId tier, std::optional<TenantId> only, std
 Reclaimer::Outcome Reclaimer::Drop(TensorIndex victim) {
   if (!store_[victim].droppable) return Outcome::kNoPlace;
   if (!relocator_.Freeze(victim)) return Outcome::kPinned;
+  relocator_.NoteDropped(victim);
   ++counters_.evictions;
+  ++states_[store_.home_tier(victim)].dropped;
   return relocator_.Doom(victim) ? Outcome::kPinned : Outcome::kFreed;
+}
+
+bool Reclaimer::CheaperToDrop(TensorIndex victim, TierId below) const {
+  const Tensor& tensor = store_[victim];
+  if (!tensor.droppable || tensor.recompute_us == 0) return false;
+  Duration back{};
+  TierId at = below;
+  for (const TierId next : Path(below, store_.home_tier(victim))) {
+    const auto time = link_times_.Time(at, next, tensor.bytes);
+    if (!time.has_value()) return false;
+    back += *time;
+    at = next;
+  }
+  // Compared in microseconds, for what a client says may be anything.
+  const auto back_us = std::chrono::duration_cast<std::chrono::microseconds>(back).count();
+  return tensor.recompute_us < static_cast<std::uint64_t>(std::max<std::int64_t>(back_us, 0));
 }
 
 bool Reclaimer::Refused::Covers(const Tensor& tensor) const {
@@ -255,7 +355,7 @@ Reclaimer::Outcome Reclaimer::Evict(TensorIndex victim, copy::Priority priority,
                                                                              : Outcome::kPinned;
   }
   const auto below = Below(tier);
-  if (!below.has_value()) return Drop(victim);
+  if (!below.has_value() || CheaperToDrop(victim, *below)) return Drop(victim);
   const Tensor& tensor = store_[victim];
   if (refused.Covers(tensor)) {
     return relocator_.leaving_bytes(*below) > 0 ? Outcome::kBlocked : Drop(victim);
@@ -274,11 +374,27 @@ Reclaimer::Outcome Reclaimer::Evict(TensorIndex victim, copy::Priority priority,
   return ReasonOf(started) == Reason::kPinned ? Outcome::kPinned : Outcome::kBlocked;
 }
 
+MoveCause Reclaimer::VictimCause(TierId tier, copy::Priority priority) const {
+  // Further down it is only ever to make room for what comes from above.
+  if (depth_ > 1) return MoveCause::kRoom;
+  if (priority == copy::Priority::kBackground) {
+    // A tier that shrinks has the marks of its goal: without the resize it would be below them.
+    const bool shrinks = tiers_[tier]->limit() < tiers_[tier]->capacity();
+    return shrinks ? MoveCause::kResize : MoveCause::kWatermark;
+  }
+  const MoveCause cause = journal_.cause();
+  return cause == MoveCause::kAdminEvict || cause == MoveCause::kResize ? cause : MoveCause::kRoom;
+}
+
 Reclaimer::Progress Reclaimer::MakeRoom(TierId tier, Bytes bytes, copy::Priority priority,
                                         std::optional<TenantId> only, std::size_t victims_max) {
   HMM_CHECK(++depth_ <= tiers_.size() + 1);
+  const MoveJournal::Because why(journal_, VictimCause(tier, priority), journal_.session());
   Progress progress;
-  progress.freed = DropClean(tier, bytes, only, victims_max);
+  progress.freed = TakeBackAhead(tier, bytes, only, victims_max);
+  if (progress.freed < bytes) {
+    progress.freed += DropClean(tier, bytes - progress.freed, only, victims_max);
+  }
   // Twice round at most: what was put to the hot end is met again.
   std::size_t budget = std::min(kLooksMax, 2 * store_.lru(tier).size() + 8);
   Refused refused;
@@ -301,7 +417,7 @@ Reclaimer::Progress Reclaimer::MakeRoom(TierId tier, Bytes bytes, copy::Priority
     if (outcome == Outcome::kPinned) progress.saw_pinned = true;
     // Those that stay go to the hot end, so that the next look meets others.
     if (outcome == Outcome::kPinned || outcome == Outcome::kNoPlace) {
-      if (store_.Find(tenant, handle) == victim && store_.lru(tier).Contains(victim)) {
+      if (store_.Find(tenant, handle) == victim && store_.InRecency(victim)) {
         store_.lru(tier).Touch(victim);
       }
     }
@@ -310,62 +426,23 @@ Reclaimer::Progress Reclaimer::MakeRoom(TierId tier, Bytes bytes, copy::Priority
   return progress;
 }
 
-Bytes Reclaimer::ClearWindow(TierId tier, const tier::Tier::Window& window, std::size_t& looks,
-                             std::vector<TensorIndex>& victims) {
-  auto inside = [&](const tier::Extent& extent) {
-    return extent.segment == window.segment && extent.offset < window.offset + window.length &&
-           extent.offset + extent.length > window.offset;
-  };
-  Bytes freed = 0;
-  for (CopyIndex at = store_.OldestClean(tier); at != kNoIndex && looks > 0; --looks) {
-    const CopyIndex next = store_.NextClean(tier, at);
-    if (inside(store_.copy(at).extent)) {
-      freed += store_.copy(at).extent.length;
-      ++counters_.clean_drops;
-      store_.FreeCopy(at);
-    }
-    at = next;
-  }
-  const policy::LruList& list = store_.lru(tier);
-  for (TensorIndex at = list.Coldest(); at != kNoIndex && looks > 0; at = list.NextHotter(at)) {
-    if (inside(store_.home(at).extent)) victims.push_back(at);
-    --looks;
-  }
-  return freed;
+bool Reclaimer::Demote(TensorIndex index) {
+  ++depth_;  // what makes room further down does it for this one
+  Refused refused;
+  const Outcome outcome = Evict(index, copy::Priority::kMakeRoom, refused);
+  --depth_;
+  return outcome == Outcome::kFreed || outcome == Outcome::kLeaving;
 }
 
-Reclaimer::Progress Reclaimer::MakeWindow(TierId tier, Bytes length) {
-  Progress progress;
-  if (relocator_.leaving_bytes(tier) > 0) return progress;  // first see what that gives
-  std::vector<tier::Tier::Window> skip;
-  std::size_t looks = kWindowLooksMax;
-  for (unsigned tries = 0; tries < kWindowsMax; ++tries) {
-    const auto window = tiers_[tier]->EmptiestWindow(length, skip);
-    if (!window.has_value()) break;
-    std::vector<TensorIndex> victims;
-    progress.freed += ClearWindow(tier, *window, looks, victims);
-    const bool held = std::any_of(victims.begin(), victims.end(), [&](TensorIndex at) {
-      return store_[at].holds > 0 || sessions_.Pinned(store_[at]);
-    });
-    if (held) {
-      progress.saw_pinned = true;
-      skip.push_back(*window);
-      continue;
+bool Reclaimer::WantsBackground() const {
+  for (std::size_t i = 0; i < tiers_.size(); ++i) {
+    const auto tier = static_cast<TierId>(i);
+    if (states_[i].draining ||
+        tiers_[i]->ledger().used() > policy::MarksInBytes(MarksOf(tier)).start) {
+      return true;
     }
-    Refused refused;
-    for (const TensorIndex victim : victims) {
-      const Bytes bytes = store_.home(victim).extent.length;
-      const Outcome outcome = Evict(victim, copy::Priority::kMakeRoom, refused);
-      if (outcome == Outcome::kFreed) progress.freed += bytes;
-      if (outcome == Outcome::kLeaving) progress.leaving += bytes;
-      if (outcome == Outcome::kBlocked) progress.blocked = true;
-    }
-    if (progress.freed + progress.leaving > 0 || progress.blocked) return progress;
-    skip.push_back(*window);
   }
-  // No window to be had: fall back on recency, which ends when nothing unpinned is left.
-  if (progress.freed > 0) return progress;
-  return MakeRoom(tier, length, copy::Priority::kMakeRoom);
+  return false;
 }
 
 bool Reclaimer::Background() {
@@ -373,11 +450,11 @@ bool Reclaimer::Background() {
   for (std::size_t i = 0; i < tiers_.size(); ++i) {
     const auto tier = static_cast<TierId>(i);
     if (states_[i].state == tier::TierState::kOffline) continue;
-    const tier::TierOptions& options = tiers_[i]->options();
-    const policy::Watermarks marks{tiers_[i]->capacity(), options.high, options.low,
-                                   options.reserve};
-    const policy::Occupancy now{tiers_[i]->ledger().used(), relocator_.leaving_bytes(tier)};
+    const policy::Watermarks marks = MarksOf(tier);
+    const policy::Occupancy now{tiers_[i]->ledger().used() - relocator_.within_bytes(tier),
+                                relocator_.leaving_bytes(tier)};
     const policy::Drain drain = policy::DecideDrain(marks, now, states_[i].draining);
+    if (drain.draining != states_[i].draining) NoteDrain(tier, drain.draining, now.used, marks);
     states_[i].draining = drain.draining;
     const std::size_t under_way = relocator_.leaving_count(tier);
     if (drain.to_free == 0 || under_way >= options_.victims_per_batch) continue;
@@ -389,9 +466,27 @@ bool Reclaimer::Background() {
   return more;
 }
 
-void Reclaimer::SetState(TierId tier, tier::TierState state, std::string note) {
-  states_[tier].state = state;
-  states_[tier].note = std::move(note);
+void Reclaimer::NoteDrain(TierId tier, bool draining, Bytes used, const policy::Watermarks& marks) {
+  Event& event = events_.Emit(EventType::kWatermark);
+  event.tier = tier;
+  event.mark = draining ? MarkCrossed::kAboveHigh : MarkCrossed::kBelowLow;
+  event.used = used;
+  const policy::Marks at = policy::MarksInBytes(marks);
+  event.mark_bytes = draining ? at.start : at.stop;
+}
+
+void Reclaimer::SetState(TierId tier, tier::TierState state, std::string note,
+                         std::optional<Reason> reason) {
+  TierStatus& status = states_[tier];
+  Event& event = events_.Emit(EventType::kTierHealth);
+  event.tier = tier;
+  event.before = status.state;
+  event.after = state;
+  event.text = note;
+  if (status.state != state) status.since = clock_.Now();
+  status.state = state;
+  status.note = std::move(note);
+  status.reason = reason;
 }
 
 }  // namespace hmm::core

@@ -18,17 +18,22 @@ using tier::ByteState;
 
 Relocator::Relocator(const ManagerOptions& options, Tiers& tiers, TensorStore& store,
                      SessionTable& sessions, copy::Copier& copier, Executor& executor,
-                     const Clock& clock, Counters& counters, std::function<void()> settled)
+                     const Clock& clock, Counters& counters, MoveJournal& journal, EventBus& events,
+                     std::function<void()> settled)
     : tiers_(tiers),
       store_(store),
       sessions_(sessions),
       clock_(clock),
       counters_(counters),
+      journal_(journal),
+      events_(events),
       settled_(std::move(settled)),
       mover_(copier, executor, options.mover),
       leaving_(tiers.size(), 0),
       leaving_count_(tiers.size(), 0),
-      errors_(tiers.size()) {}
+      within_(tiers.size(), 0),
+      errors_(tiers.size()),
+      health_(tiers.size()) {}
 
 bool Relocator::Freeze(TensorIndex index) {
   Tensor& tensor = store_[index];
@@ -58,6 +63,7 @@ absl::Status Relocator::Start(TensorIndex index, std::vector<Room> path, copy::P
                            absl::StrCat("the queue from ", tiers_[from]->name(), " is full")),
                      std::chrono::milliseconds(10));
   }
+  const Decision decision = Decide(index);
   if (!Freeze(index)) {
     ReturnRooms(path);
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kPinned, "pins hold the tensor");
@@ -69,16 +75,76 @@ absl::Status Relocator::Start(TensorIndex index, std::vector<Room> path, copy::P
   move->from = from;
   move->tenant = store_[index].tenant;
   move->down = path.back().tier > from;
+  move->within = path.back().tier == from;
+  move->decision = decision;
   const Room first = path.front();
   move->rest.assign(path.begin() + 1, path.end());
   Move& ref = *moves_.emplace(key, std::move(move)).first->second;
   store_[index].move = key;
   CountLeaving(ref, index);
+  if (ref.within) {
+    ref.twice = first.extent.length;
+    within_[from] += ref.twice;
+  }
   if (deadline != TimePoint::max()) {
     ref.hint_until = deadline;
     hints_.emplace(deadline, key);
   }
   return SubmitHop(key, ref, first);
+}
+
+Decision Relocator::Decide(TensorIndex index) const {
+  const Tensor& tensor = store_[index];
+  const tier::Tier& home = *tiers_[store_.home_tier(index)];
+  const TimePoint now = clock_.Now();
+  return {journal_.cause(),     journal_.session(), now, home.ledger().used(), home.limit(),
+          now - tensor.touched, tensor.priority};
+}
+
+void Relocator::Note(TensorIndex index, const Decision& decision, TierId from, TierId to,
+                     MoveOutcome outcome, std::optional<Reason> error) {
+  Tensor& tensor = store_[index];
+  MoveRecord record;
+  record.end = clock_.Now();
+  record.decision = decision;
+  record.bytes = tensor.bytes;
+  record.from = from;
+  record.to = to;
+  record.outcome = outcome;
+  record.error = error;
+  record.previous = tensor.last_move;
+  tensor.last_move = journal_.Add(record);
+  Event& event = events_.Emit(EventType::kMove);
+  event.tenant = tensor.tenant;
+  event.tier = from;
+  event.handle = tensor.handle();
+  event.key = std::string(tensor.key());
+  event.kind = tensor.kind;
+  event.bytes = tensor.bytes;
+  event.move = record;
+}
+
+void Relocator::NoteDropped(TensorIndex index) {
+  const TierId tier = store_.home_tier(index);
+  Note(index, Decide(index), tier, tier, MoveOutcome::kDropped);
+}
+
+void Relocator::NoteHealth(TierId from, TierId to, const absl::Status& status) {
+  if (status.code() == absl::StatusCode::kCancelled) return;  // never started
+  const TimePoint now = clock_.Now();
+  if (status.ok()) {
+    for (const TierId tier : {from, to}) {
+      health_[tier].proved = now;
+      health_[tier].proved_ok = true;
+    }
+    return;
+  }
+  const bool read = tiers_[to]->mappable() && !tiers_[from]->mappable();
+  Health& health = health_[read ? from : to];
+  health.proved = now;
+  health.proved_ok = false;
+  ++(read ? health.read_errors : health.write_errors);
+  if (ReasonOf(status) == Reason::kChecksum) ++health.checksum_errors;
 }
 
 void Relocator::DropStaleHints() {
@@ -115,6 +181,11 @@ void Relocator::UncountLeaving(Move& move) {
   share->second -= move.leaving;
   if (share->second == 0) leaving_of_.erase(share);
   move.leaving = 0;
+}
+
+void Relocator::UncountTwice(Move& move) {
+  within_[move.from] -= move.twice;
+  move.twice = 0;
 }
 
 Bytes Relocator::leaving_bytes(TierId tier, TenantId tenant) const {
@@ -156,8 +227,13 @@ void Relocator::OnHopDone(std::uint64_t key, copy::CopyResult result) {
   const auto it = moves_.find(key);
   HMM_CHECK(it != moves_.end());
   Move& move = *it->second;
+  const TierId from = store_.copy(move.source).tier;
+  const TierId to = store_.copy(move.target).tier;
   store_.CopierDone(move.source);
   store_.CopierDone(move.target);
+  NoteHealth(from, to, result.status);
+  // What follows from it has the cause of the move.
+  const MoveJournal::Because why(journal_, move.decision.cause, move.decision.session);
   if (move.tensor == kNoIndex) {
     moves_.erase(it);
   } else if (result.status.ok()) {
@@ -180,8 +256,11 @@ void Relocator::Arrive(std::uint64_t key, Move& move, const copy::CopyResult& re
     target.has_checksum = true;
   }
   const bool up = target.tier < source_tier;
-  // Upwards a sealed tensor leaves a clean copy: its next way down costs nothing.
-  store_.SwitchHome(index, move.target, /*keep_old=*/up && store_[index].sealed);
+  const TierId target_tier = target.tier;
+  // Upwards a sealed tensor leaves a clean copy: its next way down costs nothing. One that is moved
+  // within its tier is to leave its old place.
+  store_.SwitchHome(index, move.target, /*keep_old=*/up && store_[index].sealed && !move.within);
+  Note(index, move.decision, source_tier, target_tier, MoveOutcome::kMoved);
   if (!move.rest.empty()) {
     // It has left the first tier; now it is on its way out of this one.
     UncountLeaving(move);
@@ -191,7 +270,7 @@ void Relocator::Arrive(std::uint64_t key, Move& move, const copy::CopyResult& re
     (void)SubmitHop(key, move, next);  // a refusal is settled there
     return;
   }
-  ++(move.down ? counters_.demotions : counters_.promotions);
+  if (!move.within) ++(move.down ? counters_.demotions : counters_.promotions);
   EndMove(key);
   Rest(index);
 }
@@ -201,6 +280,12 @@ void Relocator::Fail(std::uint64_t key, Move& move, const absl::Status& why) {
   const TierId from = store_.copy(move.source).tier;
   const TierId to = store_.copy(move.target).tier;
   store_.FreeCopy(move.target);
+  if (why.code() == absl::StatusCode::kCancelled) {
+    Note(index, move.decision, from, to, MoveOutcome::kTakenBack);
+  } else {
+    Note(index, move.decision, from, to, MoveOutcome::kFailed,
+         ReasonOf(why).value_or(Reason::kInternal));
+  }
   EndMove(key);
   if (why.code() == absl::StatusCode::kDataLoss && !tiers_[from]->mappable()) {
     // What was read is not what was written, or could not be read: the bytes are gone.
@@ -231,6 +316,7 @@ void Relocator::EndMove(std::uint64_t key) {
   Move& move = *it->second;
   ReturnRooms(move.rest);
   UncountLeaving(move);
+  UncountTwice(move);
   ForgetHint(key, move);
   if (move.tensor != kNoIndex) store_[move.tensor].move = 0;
   moves_.erase(it);
@@ -240,6 +326,7 @@ void Relocator::Detach(std::uint64_t key) {
   Move& move = *moves_.at(key);
   ReturnRooms(move.rest);
   UncountLeaving(move);
+  UncountTwice(move);
   ForgetHint(key, move);
   store_[move.tensor].move = 0;
   store_.FreeCopy(move.target);  // an orphan until its copier is done
@@ -249,12 +336,14 @@ void Relocator::Detach(std::uint64_t key) {
 
 absl::Status Relocator::SwitchToClean(TensorIndex index, TierId tier) {
   const TierId from = store_.home_tier(index);
+  const Decision decision = Decide(index);
   if (!Freeze(index)) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kPinned, "pins hold the tensor");
   }
   const CopyIndex clean = store_.FindCopy(index, tier, Copy::Role::kClean);
   HMM_CHECK(clean != kNoIndex);
   store_.SwitchHome(index, clean, /*keep_old=*/false);
+  Note(index, decision, from, tier, MoveOutcome::kClean);
   ++(tier > from ? counters_.demotions : counters_.promotions);
   ++counters_.clean_drops;
   Rest(index);
@@ -270,6 +359,8 @@ bool Relocator::Cancellable(TensorIndex index) const {
 bool Relocator::CancelDemotion(TensorIndex index) {
   if (!Cancellable(index)) return false;
   ++counters_.cancelled_demotions;
+  const Move& move = *moves_.at(store_[index].move);
+  Note(index, move.decision, store_.home_tier(index), Destination(index), MoveOutcome::kTakenBack);
   Detach(store_[index].move);
   Rest(index);
   return true;
@@ -340,6 +431,7 @@ absl::Status Relocator::Validate() const {
   };
   std::vector<Bytes> leaving(tiers_.size(), 0);
   std::vector<std::size_t> count(tiers_.size(), 0);
+  std::vector<Bytes> within(tiers_.size(), 0);
   absl::flat_hash_map<std::uint64_t, Bytes> shares;
   for (const auto& [key, move] : moves_) {
     if (move->hint_until != TimePoint::max() && !hints_.contains({move->hint_until, key})) {
@@ -348,6 +440,7 @@ absl::Status Relocator::Validate() const {
     if (move->tensor != kNoIndex && store_[move->tensor].move != key) {
       return broken("move ", key, ": its tensor does not know it");
     }
+    within[move->from] += move->twice;
     if (move->leaving == 0) continue;
     leaving[move->leaving_from] += move->leaving;
     ++count[move->leaving_from];
@@ -356,6 +449,7 @@ absl::Status Relocator::Validate() const {
       return broken("move ", key, ": counted as leaving a tier that it has left");
     }
   }
+  if (within != within_) return broken("the bytes used twice are not those of the moves");
   if (leaving != leaving_ || count != leaving_count_ || shares != leaving_of_) {
     return broken("the bytes on their way out are not those of the moves");
   }

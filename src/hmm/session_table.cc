@@ -18,6 +18,7 @@ constexpr std::uint32_t kCountAtOnceMax = 1u << 20;
 // A session at its share may cost a look at all its words; where they are many, not at each call.
 constexpr Duration kRecountEvery = std::chrono::milliseconds(10);
 constexpr std::uint32_t kRecountAlwaysMax = 4096;
+constexpr Duration kSweepEvery = std::chrono::microseconds(100);  // fences of one session
 
 std::string TokenKey(const share::Token& token) {
   return std::string(reinterpret_cast<const char*>(token.data()), token.size());
@@ -50,6 +51,7 @@ absl::StatusOr<Session*> SessionTable::Open(const SessionInfo& info, TierId devi
   session->device = device;
   session->opened = clock_.Now();
   session->pinned.assign(tiers_, 0);
+  session->leased.assign(tiers_, 0);
   if (options_.seed != 0) {
     for (auto& byte : session->token) byte = static_cast<std::uint8_t>(seeded_());
   } else if (getrandom(session->token.data(), session->token.size(), 0) !=
@@ -84,7 +86,9 @@ void SessionTable::Remove(SessionId id) {
     const std::uint32_t accesses =
         share::AccessesOf(session.words[slot].load(std::memory_order_relaxed));
     const TensorIndex tensor = store_.at_slot(session.tenant, slot);
-    if (accesses != 0 && tensor != kNoIndex) store_[tensor].accesses_seen -= accesses;
+    if (accesses == 0 || tensor == kNoIndex) continue;
+    std::uint16_t& seen = store_[tensor].accesses_seen;
+    seen = static_cast<std::uint16_t>(seen - accesses);
   }
   std::erase(by_tenant_[session.tenant], &session);
   by_token_.erase(TokenKey(session.token));
@@ -112,20 +116,43 @@ const std::vector<Session*>& SessionTable::of_tenant(TenantId tenant) const {
 
 bool SessionTable::Pinned(const Tensor& tensor) const {
   for (const Session* session : of_tenant(tensor.tenant)) {
-    if (share::IsPinned(session->words[tensor.slot])) return true;
+    const std::atomic<std::uint32_t>& word = session->words[tensor.slot];
+    if (!share::IsPinned(word)) continue;
+    // What is met over and over must not cost a sweep each time.
+    const TimePoint now = clock_.Now();
+    if (session->fences_swept.has_value() && now - *session->fences_swept < kSweepEvery) {
+      return true;
+    }
+    session->fences_swept = now;
+    if (!SweepFences(*session) || share::IsPinned(word)) return true;
   }
   return false;
 }
 
-std::uint32_t SessionTable::AccessSum(const Tensor& tensor) const {
+bool SessionTable::SweepFences(const Session& session) const {
+  share::FenceArea& area = share::Fences(session.page.data());
+  const std::uint32_t used = std::min(area.used.load(std::memory_order_seq_cst), share::kFences);
+  bool any = false;
+  for (std::uint32_t i = 0; i < used; ++i) {
+    const std::optional<std::uint32_t> slot = share::TakeFence(area, area.entries[i]);
+    if (!slot.has_value()) continue;
+    if (*slot < options_.max_tensors) share::UnpinFor(session.words[*slot]);
+    share::FreeFence(area.entries[i]);
+    any = true;
+  }
+  return any;
+}
+
+std::uint16_t SessionTable::AccessSum(const Tensor& tensor) const {
   std::uint32_t sum = 0;
   for (const Session* session : of_tenant(tensor.tenant)) {
     sum += share::AccessesOf(session->words[tensor.slot].load(std::memory_order_relaxed));
   }
-  return sum;
+  return static_cast<std::uint16_t>(sum);
 }
 
 void SessionTable::Recount(Session& session) const {
+  (void)SweepFences(session);
   std::fill(session.pinned.begin(), session.pinned.end(), Bytes{0});
   for (std::uint32_t slot = 0; slot < store_.slots_used(session.tenant); ++slot) {
     if (share::PinsOf(session.words[slot].load(std::memory_order_relaxed)) == 0) continue;
@@ -134,11 +161,18 @@ void SessionTable::Recount(Session& session) const {
   }
 }
 
+bool SessionTable::WouldFit(const Session& session, TierId tier, Bytes tier_capacity,
+                            Bytes bytes) const {
+  const auto limit =
+      static_cast<Bytes>(static_cast<double>(tier_capacity) * options_.session_pinned_max);
+  return bytes <= limit && session.pinned[tier] + session.leased[tier] <= limit - bytes;
+}
+
 absl::Status SessionTable::CheckQuota(Session& session, TierId tier, Bytes tier_capacity,
                                       Bytes bytes) {
   const auto limit =
       static_cast<Bytes>(static_cast<double>(tier_capacity) * options_.session_pinned_max);
-  auto fits = [&] { return bytes <= limit && session.pinned[tier] <= limit - bytes; };
+  auto fits = [&] { return WouldFit(session, tier, tier_capacity, bytes); };
   if (fits()) return absl::OkStatus();
   const bool few = store_.slots_used(session.tenant) <= kRecountAlwaysMax;
   if (bytes <= limit && (few || clock_.Now() - session.recounted >= kRecountEvery)) {
@@ -146,16 +180,17 @@ absl::Status SessionTable::CheckQuota(Session& session, TierId tier, Bytes tier_
     Recount(session);
     if (fits()) return absl::OkStatus();
   }
-  const absl::Status over = Error(
-      absl::StatusCode::kResourceExhausted, Reason::kQuota,
-      absl::StrCat("the session pins ", session.pinned[tier], " bytes of this tier; with the ",
-                   bytes, " that the call asks for it would exceed its share of ", limit,
-                   "; release pins, or raise session_pinned_max"));
+  const absl::Status over =
+      Error(absl::StatusCode::kResourceExhausted, Reason::kQuota,
+            absl::StrCat("the session pins or leases ", session.pinned[tier] + session.leased[tier],
+                         " bytes of this tier; with the ", bytes,
+                         " that the call asks for it would exceed its share of ", limit,
+                         "; release pins or regions, or raise session_pinned_max"));
   return bytes > limit ? over : WithRetry(over, std::chrono::milliseconds(100));
 }
 
 absl::Status SessionTable::PinFor(Session& session, const Tensor& tensor, TierId tier,
-                                  Bytes tier_capacity, CallRecord& record) {
+                                  Bytes tier_capacity, CallRecord& record, TimePoint now) {
   HMM_DCHECK(!session.closing);
   HMM_DCHECK(tensor.state == TensorState::kResident || tensor.state == TensorState::kCreating);
   HMM_RETURN_IF_ERROR(CheckQuota(session, tier, tier_capacity, tensor.bytes));
@@ -165,6 +200,7 @@ absl::Status SessionTable::PinFor(Session& session, const Tensor& tensor, TierId
                               " pins of the tensor already; release some"));
   }
   session.pinned[tier] += tensor.bytes;
+  session.pin_ages.PinnedAgain(tensor.slot, now);
   record.pins.push_back({tensor.slot, tensor.generation});
   return absl::OkStatus();
 }
@@ -222,6 +258,7 @@ void SessionTable::Forget(Session& session, std::uint64_t oldest_live_call_id) {
 }
 
 bool SessionTable::AuditSome(std::size_t words_max) {
+  const TimePoint now = clock_.Now();
   while (words_max > 0) {
     auto it = sessions_.lower_bound(audit_.session);
     if (it == sessions_.end()) {
@@ -231,14 +268,17 @@ bool SessionTable::AuditSome(std::size_t words_max) {
     Session& session = *it->second;
     if (session.id != audit_.session || audit_.bytes.empty()) {
       audit_ = {session.id, 0, 0, std::vector<Bytes>(tiers_, 0)};
+      (void)SweepFences(session);
     }
     const std::uint32_t used = store_.slots_used(session.tenant);
     for (; audit_.slot < used && words_max > 0; ++audit_.slot, --words_max) {
-      const std::uint32_t pins =
-          share::PinsOf(session.words[audit_.slot].load(std::memory_order_relaxed));
+      const std::uint32_t word = session.words[audit_.slot].load(std::memory_order_relaxed);
+      const std::uint32_t pins = share::PinsOf(word);
+      const TensorIndex tensor = store_.at_slot(session.tenant, audit_.slot);
+      session.pin_ages.Saw(audit_.slot, tensor == kNoIndex ? 0 : store_[tensor].generation, word,
+                           now);
       if (pins == 0) continue;
       audit_.pins += pins;
-      const TensorIndex tensor = store_.at_slot(session.tenant, audit_.slot);
       if (tensor != kNoIndex) audit_.bytes[store_.home_tier(tensor)] += store_[tensor].bytes;
     }
     if (audit_.slot < used) return false;

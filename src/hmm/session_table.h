@@ -12,6 +12,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,8 +21,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "hmm/pin_ages.h"
 #include "hmm/store.h"
 #include "hmm/types.h"
+#include "share/bell.h"
 #include "share/pin.h"
 
 namespace hmm::core {
@@ -39,6 +42,7 @@ struct CallRecord {
   std::uint64_t op = 0;    // while waiting
   bool allocated = false;  // the pins are of tensors that this call made
   std::vector<MadePin> pins;
+  std::vector<MadePin> ahead;  // no pins: what it allocated ahead, to be freed with the others
 };
 
 struct Session {
@@ -52,12 +56,16 @@ struct Session {
   share::UniqueFd page_file;
   share::Mapping page;
   std::atomic<std::uint32_t>* words = nullptr;
+  share::UniqueFd bell;  // rung when a job ended; invalid until the client asks for it
   std::uint64_t oldest_live_call = 0;
   std::map<std::uint64_t, CallRecord> calls;
   absl::flat_hash_set<TensorIndex> owned;  // die with the session
   // Pinned bytes by tier: counted at the last audit, plus what calls pinned since.
   std::vector<Bytes> pinned;
+  mutable std::optional<TimePoint> fences_swept;
+  std::vector<Bytes> leased;  // by its regions, by tier: they count towards its share as pins do
   std::uint64_t pins_audited = 0;
+  PinAges pin_ages;       // as the audit sees them
   TimePoint recounted{};  // `pinned`, because a call would have exceeded the share
 };
 
@@ -79,16 +87,20 @@ class SessionTable {
   // Whether any session of the tenant, CLOSING ones too, pins the tensor. REQUIRES for an answer
   // that stays true: MOVING or DOOMED is published.
   bool Pinned(const Tensor& tensor) const;
-  std::uint32_t AccessSum(const Tensor& tensor) const;
+  // Ends the pins of a session whose fences are reached (share/fence.h). True: there were some.
+  bool SweepFences(const Session& session) const;
+  std::uint16_t AccessSum(const Tensor& tensor) const;
   // Pins for the client and notes it in its call record. REQUIRES: the session is ACTIVE and the
   // tensor cannot move (RESIDENT or CREATING).
   // FAILED_PRECONDITION/PINNED at the pin maximum, RESOURCE_EXHAUSTED/QUOTA past the session's
   // share.
   absl::Status PinFor(Session& session, const Tensor& tensor, TierId tier, Bytes tier_capacity,
-                      CallRecord& record);
+                      CallRecord& record, TimePoint now);
   // Whether `bytes` more may be pinned in the tier. With a retry delay unless they are more than
   // the whole share. What clients unpinned silently is counted anew before it refuses.
   absl::Status CheckQuota(Session& session, TierId tier, Bytes tier_capacity, Bytes bytes);
+  // As CheckQuota, but only by what is known now.
+  bool WouldFit(const Session& session, TierId tier, Bytes tier_capacity, Bytes bytes) const;
   // Undoes a record's pins. Returns how many.
   std::uint32_t Undo(Session& session, CallRecord& record);
   void UndoOne(Session& session, const MadePin& pin);

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Invariants (checked by Validate):
-//   - a live tensor has exactly one home copy; its slot's record and generation lead back to it
-//   - home copies of tensors that are not MOVING or DOOMED lie in their tier's recency list, clean
-//   copies in
-//     their tier's clean list, nothing else lies in either
-//   - for each tier, the extents of all copies of an account plus the rooms still held by calls
-//   equal
-//     the ledger
+// What the lists, sums and shared slots must say of a tensor: see store_check.cc, which checks it.
 #include "hmm/store.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -18,29 +13,35 @@
 #include "share/pin.h"
 
 namespace hmm::core {
-namespace {
-
 using tier::ByteState;
-
-}  // namespace
 
 std::size_t TensorStore::KeyHash::operator()(std::string_view key) const {
   return absl::Hash<absl::string_view>()(absl::string_view(key.data(), key.size()));
 }
 std::size_t TensorStore::KeyHash::operator()(TensorIndex index) const {
-  return (*this)(std::string_view(store->tensors_[index].key));
+  return (*this)(store->tensors_[index].key());
 }
 
-TensorStore::TensorStore(const ManagerOptions& options, Tiers& tiers, const Clock& clock)
+TensorStore::TensorStore(const ManagerOptions& options, Tiers& tiers, const Clock& clock,
+                         EventBus& events, const MoveJournal& journal)
     : options_(options),
       tiers_(tiers),
       clock_(clock),
+      events_(events),
+      journal_(journal),
       clean_bytes_(tiers.size(), 0),
+      ahead_bytes_(tiers.size(), 0),
       moving_homes_(tiers.size(), 0) {
   for (std::size_t i = 0; i < tiers.size(); ++i) {
     lru_.emplace_back(lru_links_);
     clean_.emplace_back(clean_links_);
+    ahead_.emplace_back(lru_links_);
   }
+}
+
+std::optional<TenantId> TensorStore::FindTenant(std::string_view name) const {
+  const auto it = tenant_by_name_.find(std::string(name));
+  return it == tenant_by_name_.end() ? std::nullopt : std::optional<TenantId>(it->second);
 }
 
 absl::StatusOr<TenantId> TensorStore::TenantFor(std::string_view name) {
@@ -101,13 +102,14 @@ absl::StatusOr<TensorIndex> TensorStore::Create(TenantId tenant_id, SessionId ow
   tensor = Tensor{};
   tensor.bytes = spec.bytes;
   tensor.created = tensor.touched = clock_.Now();
-  tensor.recompute_us = spec.recompute_us;
+  tensor.recompute_us = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(spec.recompute_us, std::numeric_limits<std::uint32_t>::max()));
   tensor.slot = slot;
   tensor.generation = ++tenant.generations[slot];
   tensor.tenant = tenant_id;
   tensor.owner = owner;
   tensor.kind = spec.kind;
-  tensor.priority = tensor.chances = static_cast<std::uint8_t>(spec.priority);
+  tensor.priority = tensor.chances = static_cast<std::uint8_t>(spec.priority & 7);
   tensor.droppable = spec.droppable;
   tenant.slots[slot] = index;
   ++live_;
@@ -117,6 +119,34 @@ absl::StatusOr<TensorIndex> TensorStore::Create(TenantId tenant_id, SessionId ow
   Transition(index, TensorState::kCreating);
   EnterLists(index, /*hot=*/true);
   return index;
+}
+
+absl::StatusOr<TensorIndex> TensorStore::CreateAhead(TenantId tenant, SessionId owner,
+                                                     const TensorSpec& spec, const Room& room) {
+  HMM_CHECK(spec.key.empty());
+  HMM_ASSIGN_OR_RETURN(const TensorIndex index, Create(tenant, owner, spec, room));
+  LeaveLists(index);
+  Tensor& tensor = tensors_[index];
+  tensor.ahead = true;
+  EnterLists(index, /*hot=*/true);
+  Account(tensor.home, ByteState::kReserved);
+  Transition(index, TensorState::kResident);
+  return index;
+}
+
+void TensorStore::MakeOrdinary(TensorIndex index) {
+  Tensor& tensor = tensors_[index];
+  if (!tensor.ahead) return;
+  LeaveLists(index);
+  tensor.ahead = false;
+  EnterLists(index, /*hot=*/true);
+  Account(tensor.home, ByteState::kResident);
+  Touch(index);
+}
+
+TensorStore::AheadUse TensorStore::ahead_of(SessionId session) const {
+  const auto found = ahead_of_.find(session);
+  return found == ahead_of_.end() ? AheadUse{} : found->second;
 }
 
 void TensorStore::PublishLocation(const Tensor& tensor) {
@@ -142,12 +172,13 @@ void TensorStore::Transition(TensorIndex index, TensorState to) {
   if (to == TensorState::kDoomed) {
     UnlinkKey(index);
     if (from != TensorState::kMoving) LeaveLists(index);
+    tensor.ahead = false;
   }
   tensor.state = to;
   if (to != TensorState::kGone) {
     const Copy& home = copies_[tensor.home];
-    if (at_rest) Account(tensor.home, ByteState::kResident);
-    if (to == TensorState::kDoomed && home.account == ByteState::kCreating) {
+    if (at_rest && !tensor.ahead) Account(tensor.home, ByteState::kResident);
+    if (to == TensorState::kDoomed && home.account != ByteState::kMoving) {
       Account(tensor.home, ByteState::kResident);
     }
     PublishLocation(tensor);
@@ -156,6 +187,22 @@ void TensorStore::Transition(TensorIndex index, TensorState to) {
     share::PublishState(slot_of(tensor), {to, 0, tensor.generation});
   }
   if (from == TensorState::kMoving && at_rest) EnterLists(index, /*hot=*/true);
+  EmitChange(tensor, from);
+}
+
+void TensorStore::EmitChange(const Tensor& tensor, TensorState from) {
+  Event& event = events_.Emit(EventType::kTensor);
+  event.tenant = tensor.tenant;
+  event.handle = tensor.handle();
+  event.key = std::string(tensor.key());
+  event.kind = tensor.kind;
+  event.bytes = tensor.bytes;
+  event.from = from;
+  event.to = tensor.state;
+  if (tensor.state != TensorState::kGone) event.tier = copies_[tensor.home].tier;
+  if (from == TensorState::kMoving || tensor.state == TensorState::kMoving) {
+    event.cause = journal_.cause();
+  }
 }
 
 void TensorStore::Remove(TensorIndex index) {
@@ -190,8 +237,10 @@ TensorIndex TensorStore::Find(TenantId tenant_id, Handle handle) const {
   const TensorIndex index = tenant.slots[handle.slot];
   if (index == kNoIndex) return kNoIndex;
   const Tensor& tensor = tensors_[index];
-  if (tensor.generation != handle.generation || tensor.state == TensorState::kDoomed)
+  if (tensor.generation != handle.generation || tensor.state == TensorState::kDoomed ||
+      tensor.hidden) {
     return kNoIndex;
+  }
   return index;
 }
 
@@ -205,7 +254,7 @@ bool TensorStore::LinkKey(TensorIndex index, std::string_view key) {
   Tensor& tensor = tensors_[index];
   HMM_CHECK(!tensor.key_linked && !key.empty());
   if (FindKey(tensor.tenant, key) != kNoIndex) return false;
-  tensor.key = key;
+  tensor.key_bytes = KeyBytes(key);
   tensor.key_linked = true;
   tenants_[tensor.tenant]->keys.insert(index);
   return true;
@@ -324,7 +373,16 @@ void TensorStore::ReturnRoom(const Room& room) {
 }
 
 void TensorStore::EnterLists(TensorIndex index, bool hot) {
-  policy::LruList& list = lru_[home_tier(index)];
+  const TierId tier = home_tier(index);
+  const Tensor& tensor = tensors_[index];
+  if (tensor.ahead) {
+    const Bytes length = copies_[tensor.home].extent.length;
+    AheadUse& use = ahead_of_[tensor.owner];
+    ++use.tensors;
+    use.bytes += length;
+    ahead_bytes_[tier] += length;
+  }
+  policy::LruList& list = tensor.ahead ? ahead_[tier] : lru_[tier];
   if (hot) {
     list.PushHot(index);
   } else {
@@ -332,105 +390,25 @@ void TensorStore::EnterLists(TensorIndex index, bool hot) {
   }
 }
 
-void TensorStore::LeaveLists(TensorIndex index) { lru_[home_tier(index)].Remove(index); }
+void TensorStore::LeaveLists(TensorIndex index) {
+  const TierId tier = home_tier(index);
+  const Tensor& tensor = tensors_[index];
+  if (!tensor.ahead) return lru_[tier].Remove(index);
+  const Bytes length = copies_[tensor.home].extent.length;
+  const auto use = ahead_of_.find(tensor.owner);
+  use->second.bytes -= length;
+  if (--use->second.tensors == 0) ahead_of_.erase(use);
+  ahead_bytes_[tier] -= length;
+  ahead_[tier].Remove(index);
+}
 
-void TensorStore::Touch(TensorIndex index) {
+void TensorStore::Touch(TensorIndex index, TimePoint now) {
   Tensor& tensor = tensors_[index];
-  tensor.touched = clock_.Now();
+  HMM_DCHECK(!tensor.ahead);
+  tensor.touched = now;
   tensor.chances = tensor.priority;
   if (tensor.state != TensorState::kMoving && tensor.state != TensorState::kDoomed) {
     lru_[home_tier(index)].Touch(index);
   }
 }
-
-absl::Status TensorStore::Validate() const {
-  auto broken = [](auto... parts) {
-    return Error(absl::StatusCode::kInternal, Reason::kInternal, absl::StrCat(parts...));
-  };
-  std::size_t live = 0;
-  std::vector<std::size_t> at_rest(tiers_.size(), 0), moving(tiers_.size(), 0);
-  for (TensorIndex i = 0; i < tensors_.size(); ++i) {
-    const Tensor& t = tensors_[i];
-    if (t.state == TensorState::kGone) continue;
-    ++live;
-    if (tenants_[t.tenant]->slots[t.slot] != i)
-      return broken("tensor ", i, ": slot leads elsewhere");
-    if (t.key_linked && FindKey(t.tenant, t.key) != i) return broken("tensor ", i, ": key lost");
-    if (t.state == TensorState::kDoomed && t.key_linked)
-      return broken("tensor ", i, ": doomed, visible");
-    std::size_t homes = 0;
-    for (CopyIndex c = t.copies; c != kNoIndex; c = copies_[c].next) {
-      if (copies_[c].tensor != i) return broken("copy ", c, ": of another tensor");
-      if (copies_[c].role == Copy::Role::kHome) {
-        ++homes;
-        if (c != t.home) return broken("tensor ", i, ": two homes");
-      }
-      if ((copies_[c].role == Copy::Role::kClean) != clean_links_.Contains(c)) {
-        return broken("copy ", c, ": clean list disagrees");
-      }
-    }
-    if (homes != 1) return broken("tensor ", i, ": ", homes, " home copies");
-    const bool listed = t.state != TensorState::kMoving && t.state != TensorState::kDoomed;
-    if (listed != lru_links_.Contains(i)) return broken("tensor ", i, ": recency list disagrees");
-    if (listed) ++at_rest[home_tier(i)];
-    if (t.state == TensorState::kMoving) ++moving[home_tier(i)];
-    const bool mappable = tiers_[home_tier(i)]->mappable();
-    if (t.state == TensorState::kResident && !mappable)
-      return broken("tensor ", i, ": resident on flash");
-    if (t.state == TensorState::kAbsent && mappable)
-      return broken("tensor ", i, ": absent in memory");
-    const share::StateWord word =
-        share::StateWord::Unpack(const_cast<TensorStore*>(this)->slot_of(t).state.load());
-    if (word.state != t.state || word.generation != t.generation || word.tier != home_tier(i)) {
-      return broken("tensor ", i, ": the residency table says otherwise");
-    }
-  }
-  if (live != live_) return broken("live ", live_, " counted ", live);
-  for (std::size_t i = 0; i < tiers_.size(); ++i) {
-    if (lru_[i].size() != at_rest[i]) return broken(tiers_[i]->name(), ": strangers in its list");
-    if (moving_homes_[i] != moving[i]) return broken(tiers_[i]->name(), ": moving homes off");
-  }
-  return ValidateCopies();
-}
-
-absl::Status TensorStore::ValidateCopies() const {
-  auto broken = [](auto... parts) {
-    return Error(absl::StatusCode::kInternal, Reason::kInternal, absl::StrCat(parts...));
-  };
-  std::vector<std::array<Bytes, tier::kByteStates>> sums(tiers_.size());
-  std::vector<Bytes> clean(tiers_.size(), 0);
-  for (CopyIndex c = 0; c < copies_.size(); ++c) {
-    const Copy& copy = copies_[c];
-    if (copy.role == Copy::Role::kNone) continue;
-    sums[copy.tier][static_cast<std::size_t>(copy.account)] += copy.extent.length;
-    if (copy.role == Copy::Role::kClean) clean[copy.tier] += copy.extent.length;
-    const bool at_rest =
-        copy.role == Copy::Role::kClean ||
-        (copy.role == Copy::Role::kHome && (tensors_[copy.tensor].state == TensorState::kResident ||
-                                            tensors_[copy.tensor].state == TensorState::kAbsent));
-    if (at_rest && copy.account != ByteState::kResident) {
-      return broken("copy ", c, ": at rest, accounted as ",
-                    std::string(tier::ByteStateName(copy.account)));
-    }
-  }
-  for (std::size_t i = 0; i < tiers_.size(); ++i) {
-    const tier::Tier& tier = *tiers_[i];
-    if (!tier.ledger().Sums()) return broken(tier.name(), ": ledger does not sum to the capacity");
-    for (ByteState s : {ByteState::kCreating, ByteState::kResident, ByteState::kMoving}) {
-      if (sums[i][static_cast<std::size_t>(s)] != tier.ledger()[s]) {
-        return broken(tier.name(), ": copies hold ", sums[i][static_cast<std::size_t>(s)], " ",
-                      std::string(tier::ByteStateName(s)), " bytes, the ledger says ",
-                      tier.ledger()[s]);
-      }
-    }
-    if (sums[i][static_cast<std::size_t>(ByteState::kReserved)] >
-        tier.ledger()[ByteState::kReserved]) {
-      return broken(tier.name(), ": more reserved in copies than in the ledger");
-    }
-    if (clean[i] != clean_bytes_[i]) return broken(tier.name(), ": clean bytes off");
-    HMM_RETURN_IF_ERROR(tier.Validate());
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace hmm::core

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "hmm/events.h"
 #include "hmm/tensor.h"
 #include "hmm/types.h"
 #include "policy/lru.h"
@@ -36,7 +37,8 @@ struct Room {
 
 class TensorStore {
  public:
-  TensorStore(const ManagerOptions& options, Tiers& tiers, const Clock& clock);
+  TensorStore(const ManagerOptions& options, Tiers& tiers, const Clock& clock, EventBus& events,
+              const MoveJournal& journal);
 
   // --- tenants ----------------------------------------------------------------------------------
   // The tenant of this name, made on first use (its residency table is created then).
@@ -48,6 +50,8 @@ class TensorStore {
     return static_cast<std::uint32_t>(tenants_[tenant]->slots.size());
   }
   std::size_t tenant_count() const { return tenants_.size(); }
+  // The tenant of this name if there was ever one.
+  std::optional<TenantId> FindTenant(std::string_view name) const;
   TensorIndex at_slot(TenantId tenant, std::uint32_t slot) const {
     return tenants_[tenant]->slots[slot];
   }
@@ -57,6 +61,11 @@ class TensorStore {
   // stays the caller's), RESOURCE_EXHAUSTED/QUOTA when all slots are taken.
   absl::StatusOr<TensorIndex> Create(TenantId tenant, SessionId owner, const TensorSpec& spec,
                                      const Room& room);
+  // As Create without a key, but RESIDENT and ahead: accounted as reserved, in AheadList.
+  absl::StatusOr<TensorIndex> CreateAhead(TenantId tenant, SessionId owner, const TensorSpec& spec,
+                                          const Room& room);
+  // From now on an ordinary tensor, the hottest of its tier. Nothing for one that is that already.
+  void MakeOrdinary(TensorIndex index);
   // The one way to change a state: checks the table in tensor.h, counts, publishes.
   void Transition(TensorIndex index, TensorState to);
   // Ends a DOOMED tensor: its slot is free (or retired). REQUIRES: no copies but orphans, no pins.
@@ -70,7 +79,7 @@ class TensorStore {
     return tenant < tenants_.size() ? tenants_[tenant]->live : 0;
   }
   std::size_t record_count() const { return tensors_.size(); }
-  // kNoIndex: unknown, foreign, freed (DOOMED included).
+  // kNoIndex: unknown, foreign, hidden, freed (DOOMED included). FindKey finds hidden ones.
   TensorIndex Find(TenantId tenant, Handle handle) const;
   TensorIndex FindKey(TenantId tenant, std::string_view key) const;
   // False when the key is taken. REQUIRES: the tensor has no key yet.
@@ -78,6 +87,7 @@ class TensorStore {
   void UnlinkKey(TensorIndex index);
 
   // --- copies -----------------------------------------------------------------------------------
+  std::size_t copy_count() const { return copies_.size(); }
   Copy& copy(CopyIndex index) { return copies_[index]; }
   const Copy& copy(CopyIndex index) const { return copies_[index]; }
   Copy& home(TensorIndex index) { return copies_[tensors_[index].home]; }
@@ -102,7 +112,24 @@ class TensorStore {
   // Home copies at rest, by recency of their tensors. Those of MOVING tensors are not in it.
   policy::LruList& lru(TierId tier) { return lru_[tier]; }
   const policy::LruList& lru(TierId tier) const { return lru_[tier]; }
-  void Touch(TensorIndex index);
+  // Whether the tensor is in the lru() of its home: those that are ahead are in a list of their
+  // own, which shares the links.
+  bool InRecency(TensorIndex index) const {
+    return !tensors_[index].ahead && lru_links_.Contains(index);
+  }
+  // REQUIRES: not ahead. A batch asks the clock once.
+  void Touch(TensorIndex index) { Touch(index, clock_.Now()); }
+  void Touch(TensorIndex index, TimePoint now);
+
+  // --- allocated ahead --------------------------------------------------------------------------
+  struct AheadUse {
+    std::size_t tensors = 0;
+    Bytes bytes = 0;  // as rounded by the tier
+  };
+  // Oldest at the cold end.
+  const policy::LruList& ahead(TierId tier) const { return ahead_[tier]; }
+  AheadUse ahead_of(SessionId session) const;
+  Bytes ahead_bytes(TierId tier) const { return ahead_bytes_[tier]; }
 
   const TransitionCounts& transitions() const { return transitions_; }
   absl::Status Validate() const;
@@ -119,7 +146,7 @@ class TensorStore {
     using is_transparent = void;
     const TensorStore* store;
     std::string_view Key(std::string_view key) const { return key; }
-    std::string_view Key(TensorIndex index) const { return store->tensors_[index].key; }
+    std::string_view Key(TensorIndex index) const { return store->tensors_[index].key(); }
     template <typename A, typename B>
     bool operator()(const A& a, const B& b) const {
       return Key(a) == Key(b);
@@ -140,7 +167,9 @@ class TensorStore {
 
   share::TableSlot& slot_of(const Tensor& tensor);
   absl::Status ValidateCopies() const;
+  absl::Status ValidateAhead() const;
   void PublishLocation(const Tensor& tensor);
+  void EmitChange(const Tensor& tensor, TensorState from);
   CopyIndex NewCopy();
   void Unchain(CopyIndex index);
   void EnterLists(TensorIndex index, bool hot);
@@ -149,6 +178,8 @@ class TensorStore {
   const ManagerOptions& options_;
   Tiers& tiers_;
   const Clock& clock_;
+  EventBus& events_;
+  const MoveJournal& journal_;
   std::vector<std::unique_ptr<Tenant>> tenants_;
   absl::flat_hash_map<std::string, TenantId> tenant_by_name_;
   std::vector<Tensor> tensors_;
@@ -159,8 +190,11 @@ class TensorStore {
   policy::LruLinks lru_links_;          // by TensorIndex
   policy::LruLinks clean_links_;        // by CopyIndex
   std::vector<policy::LruList> lru_;    // by tier
+  std::vector<policy::LruList> ahead_;  // by tier, of the same links: a tensor is in one of both
   std::vector<policy::LruList> clean_;  // by tier
   std::vector<Bytes> clean_bytes_;
+  std::vector<Bytes> ahead_bytes_;
+  absl::flat_hash_map<SessionId, AheadUse> ahead_of_;  // by owner; no zeros
   std::vector<std::size_t> moving_homes_;
   TransitionCounts transitions_{};
 };

@@ -16,10 +16,11 @@
 #include <array>
 #include <cstdint>
 #include <limits>
-#include <string>
+#include <string_view>
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "hmm/key_bytes.h"
 #include "tier/tier.h"
 
 namespace hmm::core {
@@ -34,7 +35,7 @@ struct AllowedTransition {
 inline constexpr std::array<AllowedTransition, 11> kTransitions = {{
     {TensorState::kGone, TensorState::kCreating, "Allocate got room"},
     {TensorState::kCreating, TensorState::kResident,
-     "Seal; or its write pin was given back; or its owner acquires it"},
+     "Seal; or its write pin was given back; or its owner acquires it; or it is allocated ahead"},
     {TensorState::kCreating, TensorState::kDoomed, "Free; or its session died"},
     {TensorState::kResident, TensorState::kMoving, "a move or a drop begins"},
     {TensorState::kResident, TensorState::kDoomed, "Free; or its session died"},
@@ -74,38 +75,47 @@ struct Copy {
   TensorIndex tensor = kNoIndex;
   TenantId tenant = 0;
   CopyIndex next = kNoIndex;  // of the same tensor (orphans are in no chain)
+  std::uint16_t copiers = 0;  // moves and jobs that read or fill it
   TierId tier = 0;
-  Role role = Role::kNone;
-  tier::ByteState account = tier::ByteState::kReserved;  // how the tier's ledger counts it
-  std::uint8_t copiers = 0;                              // moves that read or fill it
-  bool has_checksum = false;
+  Role role : 3 = Role::kNone;
+  tier::ByteState account : 4 = tier::ByteState::kReserved;  // how the tier's ledger counts it
+  bool has_checksum : 1 = false;
 };
+// There may be millions of either; a field more is felt (tests/bench/bench_memory.cc).
+static_assert(sizeof(Copy) == 48);
 
 struct Tensor {
   Bytes bytes = 0;
-  std::string key;
   TimePoint created{};
   TimePoint touched{};
-  std::uint64_t recompute_us = 0;
-  std::uint64_t move = 0;  // Relocator's id of the move under way, 0: none
+  std::uint64_t move = 0;       // Relocator's id of the move under way, 0: none
+  std::uint64_t last_move = 0;  // number of its latest record in the journal, 0: never moved
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
   TenantId tenant = 0;
   SessionId owner = 0;  // session whose death frees it; 0: belongs to the tenant
   CopyIndex home = kNoIndex;
   CopyIndex copies = kNoIndex;      // chain of all copies but orphans
-  std::uint32_t accesses_seen = 0;  // sum of the pages' access counts at the last look
   std::uint32_t holds = 0;          // calls that are about to pin it: not a victim
+  std::uint32_t recompute_us = 0;   // at most: an hour and 11 minutes are as good as more
+  std::uint16_t accesses_seen = 0;  // sum of the pages' access counts at the last look (it wraps)
+  KeyBytes key_bytes;
   TensorState state = TensorState::kGone;
   TensorKind kind = TensorKind::kOther;
-  std::uint8_t priority = 0;
-  std::uint8_t chances = 0;  // rounds through the LRU list its priority still buys
-  bool sealed = false;
-  bool droppable = false;
-  bool key_linked = false;  // the tenant's key index has it
-  bool lost = false;        // ABSENT for good: DATA_LOSS to whoever asks
+  std::uint8_t priority : 4 = 0;
+  std::uint8_t chances : 4 = 0;  // rounds through the LRU list its priority still buys
+  bool sealed : 1 = false;
+  bool droppable : 1 = false;
+  bool key_linked : 1 = false;  // the tenant's key index has it
+  bool hidden : 1 = false;      // filled by a job: no handle names it yet, its holder ends it
+  bool lost : 1 = false;        // ABSENT for good: DATA_LOSS to whoever asks
+  // Allocated ahead and not yet known to be taken: RESIDENT, so that TryPin works, but accounted as
+  // reserved and in no recency list.
+  bool ahead : 1 = false;
 
   Handle handle() const { return {slot, generation}; }
+  std::string_view key() const { return key_bytes.view(); }
 };
+static_assert(sizeof(Tensor) == 96);
 
 }  // namespace hmm::core

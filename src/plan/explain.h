@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Why a plan moves a storage, or leaves it where it is: its gaps with the three factors of design
-// section 7, the slots its moves have on the links, and a sentence for people. Pure; O(n log n).
+// section 7, the slots its moves have on the links, and a sentence for people. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "plan/assemble.h"
 #include "plan/cost.h"
 #include "plan/graph.h"
+#include "plan/lifetimes.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
 
@@ -50,7 +52,52 @@ struct StorageReport {
 // The storage of this name or alias. NOT_FOUND if the graph has none.
 absl::StatusOr<StorageIndex> FindStorage(const Graph& graph, std::string_view name);
 
-// REQUIRES: `plan` is a plan of `graph` (Validate finds nothing), `storage` is in it.
+// Explains storage after storage of one plan: made once in O(n log n), then each costs what it has.
+class Explainer {
+ public:
+  // REQUIRES: `plan` is a plan of `graph` (Validate finds nothing). Borrows all three.
+  Explainer(const Graph& graph, const Machine& machine, const Plan& plan);
+
+  // REQUIRES: `storage` is in the graph.
+  StorageReport Explain(StorageIndex storage) const;
+
+ private:
+  struct Slot {
+    StorageIndex storage = kNone;
+    std::uint32_t channel = kNone;
+    std::uint32_t boundary = 0;  // position of the next op
+    MoveSlot slot;
+  };
+  struct StorageGap {
+    StorageIndex storage = kNone;
+    std::uint32_t gap = 0;  // into Problem::gaps
+  };
+
+  void CountUses();
+  void ListMoves();
+  void ListGaps();
+  GapReport ReportOf(std::uint32_t gap) const;
+  // `slots` are the storage's; of the SwapOuts, those before `outs_taken` belong to earlier gaps.
+  void Attribute(const Gap& gap, const std::vector<Slot>& slots, GapReport& report,
+                 std::size_t& outs_taken) const;
+  std::string Between(const GapReport& gap) const;
+  std::string Why(const StorageReport& report) const;
+  std::string WhyMoved(const StorageReport& report) const;
+  std::string WhyNot(const StorageReport& report) const;
+
+  const Graph& graph_;
+  const Machine& machine_;
+  const Plan& plan_;
+  const Problem problem_;
+  const std::vector<GapFactors> factors_;  // by gap
+  std::vector<double> uses_;               // by storage: ops that touch it
+  std::vector<std::uint32_t> offloaded_;   // by storage: the group with which it lies in DDR
+  std::vector<bool> absent_at_start_;      // by storage
+  std::vector<Slot> slots_;                // by storage, then in the order of the sequence
+  std::vector<StorageGap> gaps_;           // by storage, then in the order of the gaps
+};
+
+// One storage alone. REQUIRES: as Explainer.
 StorageReport Explain(const Graph& graph, const Machine& machine, const Plan& plan,
                       StorageIndex storage);
 

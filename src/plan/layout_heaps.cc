@@ -225,6 +225,9 @@ Walk::Walk(const LayoutProblem& problem)
   });
 }
 
+// The least time that is longer, as far as there is one.
+Time Above(Time length) { return length < std::numeric_limits<Time>::max() ? length + 1 : length; }
+
 std::vector<Attempt> Walk::Attempts() const {
   std::vector<Time> lengths;
   for (const Item& item : items_) lengths.push_back(item.end - item.begin);
@@ -233,9 +236,9 @@ std::vector<Attempt> Walk::Attempts() const {
   if (lengths.empty() || lengths.size() > kManyTriesMax) return result;
   // Of the graphs looked at, each of these is the best for some.
   for (const std::size_t percent : {20U, 50U, 95U}) {
-    result.push_back({lengths[lengths.size() * percent / 100] + 1, percent < 50});
+    result.push_back({Above(lengths[lengths.size() * percent / 100]), percent < 50});
   }
-  result.push_back({lengths.back() + 1, false});
+  result.push_back({Above(lengths.back()), false});
   return result;
 }
 

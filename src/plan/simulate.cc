@@ -162,10 +162,14 @@ void Replay(const Graph& graph, const Plan& plan, Simulation& out) {
     return std::tie(a.at, a.takes) < std::tie(b.at, b.takes);
   });
   peak = held;
+  out.memory.push_back({0, static_cast<Bytes>(held)});
   for (const Change& change : changes) {
     const auto bytes = static_cast<std::int64_t>(change.bytes);
     held += change.takes ? bytes : -bytes;
     peak = std::max(peak, held);
+    // What goes at a moment goes before what comes, so its last value is its highest.
+    if (out.memory.back().at_us != change.at) out.memory.push_back({change.at, 0});
+    out.memory.back().bytes = static_cast<Bytes>(std::max<std::int64_t>(held, 0));
   }
   out.peak_bytes = static_cast<Bytes>(peak);
 }

@@ -17,10 +17,16 @@ namespace hmm::plan {
 // What each task takes when nothing contends, by place in the sequence.
 std::vector<double> PredictedUs(const Graph& graph, const Machine& machine, const Plan& plan);
 
+struct MemoryPoint {
+  double at_us = 0;
+  Bytes bytes = 0;  // from then on
+};
+
 struct Simulation {
   double step_us = 0;
-  Bytes peak_bytes = 0;       // HBM, as it happened
-  std::vector<double> start;  // by task
+  Bytes peak_bytes = 0;             // HBM, as it happened
+  std::vector<MemoryPoint> memory;  // HBM, from the start of the step; ascending, one a moment
+  std::vector<double> start;        // by task
   std::vector<double> end;
   std::vector<std::string> faults;  // a use before its SwapIn ended, a copy of what is not there, a
                                     // task that never starts; at most 16 of them

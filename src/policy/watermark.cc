@@ -40,11 +40,13 @@ absl::Status ValidateWatermarks(std::string_view tier, const Watermarks& marks) 
   if (marks.capacity == 0) {
     return Bad(tier, "capacity = 0; write the bytes it may hold, such as 64GiB");
   }
-  if (marks.reserve >= marks.capacity) {
+  if (marks.reserve > marks.capacity / 2) {
     return Bad(tier, absl::StrCat("reserve = ", marks.reserve,
-                                  " bytes leaves nothing of capacity = ", marks.capacity,
-                                  " bytes; write less than the capacity, such as ",
-                                  marks.capacity / 20, " (the largest tensor is enough)"));
+                                  " bytes is more than half of capacity = ", marks.capacity,
+                                  " bytes: the tier would empty itself down to the rest; write at "
+                                  "most ",
+                                  marks.capacity / 2, ", such as ", marks.capacity / 20,
+                                  " (the largest tensor is enough)"));
   }
   return absl::OkStatus();
 }

@@ -28,8 +28,9 @@ struct Watermarks {
   Bytes reserve = 0;
 };
 
-// INVALID_ARGUMENT/BAD_ARGUMENT unless 0 < low < high <= 1 and reserve < capacity; the message
-// names the tier, the values, and what to write instead.
+// INVALID_ARGUMENT/BAD_ARGUMENT unless 0 < low < high <= 1 and the reserve is at most half of the
+// capacity (more would empty the tier: it bounds the marks); the message names the tier, the
+// values, and what to write instead.
 absl::Status ValidateWatermarks(std::string_view tier, const Watermarks& marks);
 
 struct Marks {

@@ -5,7 +5,7 @@
 //   residency table (memfd, one per tenant; written by the daemon, mapped read-only by clients)
 //     [TableHeader, 4 KiB][TableSlot 64 B] x max_tensors          sparse
 //   session page (memfd, one per session; written by that session's process and by the daemon)
-//     [PageHeader, 4 KiB][u32 pin word] x max_tensors             sparse
+//     [PageHeader, 4 KiB][FenceArea][u32 pin word] x max_tensors  sparse
 //
 // Fields are little-endian, atomics are lock-free and address-free. All accesses that take part in
 // the pin protocol (share/pin.h) are seq_cst atomics on the words themselves, no stand-alone
@@ -18,10 +18,11 @@
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "share/fence.h"
 
 namespace hmm::share {
 
-inline constexpr std::uint32_t kAbiVersion = 1;
+inline constexpr std::uint32_t kAbiVersion = 2;
 inline constexpr std::uint64_t kTableMagic = 0x31304c4254444d48;  // "HMDTBL01"
 inline constexpr std::uint64_t kPageMagic = 0x3130474150444d48;   // "HMDPAG01"
 inline constexpr std::size_t kHeaderBytes = 4096;
@@ -79,7 +80,7 @@ constexpr Bytes TableBytes(std::uint32_t max_tensors) {
   return kHeaderBytes + Bytes{max_tensors} * sizeof(TableSlot);
 }
 constexpr Bytes PageBytes(std::uint32_t max_tensors) {
-  return RoundUp(kHeaderBytes + Bytes{max_tensors} * sizeof(std::uint32_t), 4096);
+  return RoundUp(kHeaderBytes + kFenceBytes + Bytes{max_tensors} * sizeof(std::uint32_t), 4096);
 }
 
 // Views over a mapping of TableBytes / PageBytes. They own nothing.
@@ -91,7 +92,10 @@ inline const TableSlot* TableSlots(const void* table) {
 }
 inline std::atomic<std::uint32_t>* PinWords(void* page) {
   return reinterpret_cast<std::atomic<std::uint32_t>*>(static_cast<std::byte*>(page) +
-                                                       kHeaderBytes);
+                                                       kHeaderBytes + kFenceBytes);
+}
+inline FenceArea& Fences(void* page) {
+  return *reinterpret_cast<FenceArea*>(static_cast<std::byte*>(page) + kHeaderBytes);
 }
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
 

@@ -7,6 +7,10 @@
 //                     or Refusal, then EOF
 //   client -> daemon  SegmentRequest              pulls one segment by id
 //   daemon -> client  SegmentReply + 1 descriptor, or without one when `status` is not 0
+//   client -> daemon  AttachRequest + 1 descriptor    a memory file of its own becomes a region
+//   daemon -> client  AttachReply
+//   client -> daemon  EventsRequest               asks for the bell that says: a job ended
+//   daemon -> client  EventsReply + 1 descriptor, or without one when `status` is not 0
 //   client -> daemon  Goodbye                     last: nothing of this session is touched any more
 //
 // Anything else (wrong magic, size, type) is answered by closing the socket. EOF makes the session
@@ -32,6 +36,10 @@ enum class WireType : std::uint32_t {
   kSegmentRequest = 4,
   kSegmentReply = 5,
   kGoodbye = 6,
+  kAttachRequest = 7,
+  kAttachReply = 8,
+  kEventsRequest = 9,
+  kEventsReply = 10,
 };
 
 struct WireHeader {
@@ -77,6 +85,34 @@ struct SegmentReply {
   std::uint64_t bytes = 0;   // size to map
 };
 
+// Comes with the descriptor of a memfd sealed with F_SEAL_SHRINK | F_SEAL_GROW, of normal pages.
+// The daemon maps it and closes the descriptor.
+struct AttachRequest {
+  WireHeader header{kWireMagic, WireType::kAttachRequest};
+  std::uint64_t region = 0;  // chosen by the client; > 0, unique in the session
+  std::uint64_t bytes = 0;   // of the region, from the file's start; > 0
+};
+
+struct AttachReply {
+  WireHeader header{kWireMagic, WireType::kAttachReply};
+  std::uint64_t region = 0;
+  std::uint32_t status = 0;  // absl::StatusCode
+  std::uint32_t reserved = 0;
+  std::array<char, 24> reason{};    // ReasonName
+  std::array<char, 224> message{};  // for a person, NUL-terminated
+};
+
+struct EventsRequest {
+  WireHeader header{kWireMagic, WireType::kEventsRequest};
+};
+
+// Its descriptor polls readable when a job of the session ended (share/bell.h). A later request
+// makes another one; the earlier hears nothing any more.
+struct EventsReply {
+  WireHeader header{kWireMagic, WireType::kEventsReply};
+  std::uint32_t status = 0;  // absl::StatusCode
+};
+
 // The client has unmapped its segments and holds no pin: its session ends as if its process had. A
 // client that lies hurts its own tenant, as with any word in its page.
 struct Goodbye {
@@ -84,7 +120,8 @@ struct Goodbye {
 };
 
 static_assert(std::is_trivially_copyable_v<Hello> && std::is_trivially_copyable_v<Welcome> &&
-              std::is_trivially_copyable_v<Refusal> && std::is_trivially_copyable_v<SegmentReply>);
+              std::is_trivially_copyable_v<Refusal> && std::is_trivially_copyable_v<SegmentReply> &&
+              std::is_trivially_copyable_v<AttachReply>);
 
 inline constexpr std::size_t kMaxTiers = 16;
 inline constexpr std::size_t kTierNameMax = 15;

@@ -5,6 +5,7 @@
 #include <numa.h>
 #include <numaif.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,6 +28,17 @@ constexpr int kGrowthsOf = 64;  // ranges compared for the growth that needs lea
 
 // Ranges within an eighth of the tightest one are as good as it.
 bool SameClass(Bytes tightest, Bytes length) { return length - tightest <= tightest / 8; }
+
+absl::Status BindMemory(void* data, std::size_t bytes, int numa_node) {
+  if (numa_available() < 0) return PosixError("NUMA policy", ENOSYS);
+  bitmask* nodes = numa_allocate_nodemask();
+  numa_bitmask_setbit(nodes, static_cast<unsigned>(numa_node));
+  const long result = mbind(data, bytes, MPOL_BIND, nodes->maskp, nodes->size + 1, 0);
+  const int error = errno;
+  numa_free_nodemask(nodes);
+  if (result != 0) return PosixError(absl::StrCat("mbind to node ", numa_node), error);
+  return absl::OkStatus();
+}
 
 absl::Status Broken(const std::string& what, Bytes counted, Bytes kept) {
   return Error(absl::StatusCode::kInternal, Reason::kInternal,
@@ -67,15 +79,17 @@ Arena::Arena(const ArenaOptions& options, share::UniqueFd fd, share::Mapping map
 }
 
 absl::Status Arena::Bind(int numa_node) {
-  if (numa_available() < 0) return PosixError("NUMA policy", ENOSYS);
-  bitmask* nodes = numa_allocate_nodemask();
-  numa_bitmask_setbit(nodes, static_cast<unsigned>(numa_node));
-  const long result =
-      mbind(mapping_.data(), mapping_.size(), MPOL_BIND, nodes->maskp, nodes->size + 1, 0);
-  const int error = errno;
-  numa_free_nodemask(nodes);
-  if (result != 0) return PosixError(absl::StrCat("mbind to node ", numa_node), error);
-  return absl::OkStatus();
+  return BindMemory(mapping_.data(), mapping_.size(), numa_node);
+}
+
+absl::Status ProbeBind(int numa_node) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  void* const data =
+      mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return PosixError("probing mbind", errno);
+  const absl::Status status = BindMemory(data, page, numa_node);
+  munmap(data, page);
+  return status;
 }
 
 std::optional<Range> Arena::Allocate(Bytes length) {
@@ -108,6 +122,41 @@ std::optional<Range> Arena::AllocatePages(Bytes length) {
   return best;
 }
 
+std::optional<Range> Arena::AllocateOutside(Range from, const std::vector<Range>& avoid) {
+  const Bytes length = from.length;
+  if (length >= kPageUnit) {
+    const std::size_t emptied =
+        CountChunks(from, [](const Chunk& chunk, Bytes part) { return chunk.used == part; });
+    return AllocatePagesOutside(length, emptied - std::min<std::size_t>(emptied, 1), avoid);
+  }
+  std::optional<Range> extent = small_.AllocateOutside(length, bytes_, avoid);
+  for (const Bytes bytes : {kSlab, kPageUnit}) {
+    if (extent.has_value()) break;
+    const std::optional<Range> slab = AllocatePagesOutside(bytes, 0, avoid);
+    if (!slab.has_value()) continue;
+    slabs_.emplace(slab->offset, Slab{slab->length, 0});
+    HMM_CHECK(small_.AddFree(*slab));
+    extent = small_.AllocateOutside(length, bytes_, avoid);
+    HMM_CHECK(extent.has_value());
+  }
+  if (extent.has_value()) CountSmall(*extent);
+  return extent;
+}
+
+std::optional<Range> Arena::AllocatePagesOutside(Bytes length, std::size_t empty_max,
+                                                 const std::vector<Range>& avoid) {
+  // The ends of a free range may lie in chunks in use; all between them is empty.
+  auto accept = [&](Range range) {
+    return CountChunks(range, [](const Chunk& chunk, Bytes) { return chunk.used == 0; }) <=
+           empty_max;
+  };
+  const std::optional<Range> range = committed_.AllocateOutside(length, bytes_, avoid, accept);
+  if (!range.has_value()) return std::nullopt;
+  HMM_CHECK(space_.Carve(*range));
+  ChangeUsed(*range, true);
+  return range;
+}
+
 bool Arena::FreePages(Range range) {
   // space_ first: it also holds the holes, where a chunk may have been since a first free.
   if (!space_.AddFree(range)) return false;
@@ -126,14 +175,17 @@ std::optional<Range> Arena::AllocateSmall(Bytes length) {
     HMM_CHECK(small_.AddFree(*slab));
     extent = small_.Allocate(length);
   }
-  if (!extent.has_value()) return std::nullopt;
-  // Adjacent slabs coalesce, so an extent may lie across two.
-  for (auto it = std::prev(slabs_.upper_bound(extent->offset));
-       it != slabs_.end() && it->first < extent->end(); ++it) {
-    it->second.used += std::min(extent->end(), it->first + it->second.length) -
-                       std::max(extent->offset, it->first);
-  }
+  if (extent.has_value()) CountSmall(*extent);
   return extent;
+}
+
+void Arena::CountSmall(Range extent) {
+  // Adjacent slabs coalesce, so an extent may lie across two.
+  for (auto it = std::prev(slabs_.upper_bound(extent.offset));
+       it != slabs_.end() && it->first < extent.end(); ++it) {
+    it->second.used +=
+        std::min(extent.end(), it->first + it->second.length) - std::max(extent.offset, it->first);
+  }
 }
 
 bool Arena::FreeSmall(Range extent) {
@@ -300,6 +352,39 @@ std::optional<Arena::Window> Arena::EmptiestWindow(std::size_t chunks, std::size
     drop(first);
   }
   return best;
+}
+
+std::vector<Arena::Sparse> Arena::SparseChunks(std::size_t max, bool absorbed,
+                                               const std::vector<Range>& skip) const {
+  std::vector<bool> skipped(chunks_.size(), false);
+  for (const Range& range : skip) {
+    const std::size_t end = std::min(chunks_.size(), (range.end() + chunk_ - 1) / chunk_);
+    for (std::size_t i = range.offset / chunk_; i < end; ++i) skipped[i] = true;
+  }
+  std::vector<Sparse> found;
+  Bytes room = 0;  // free in what is in use and not skipped
+  for (std::size_t i = 0; i < chunks_.size(); ++i) {
+    if (chunks_[i].used == 0 || skipped[i]) continue;
+    found.push_back({i, chunks_[i].used});
+    room += chunk_ - chunks_[i].used;
+  }
+  const std::size_t count = std::min(max, found.size());
+  std::partial_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count), found.end(),
+                    [](const Sparse& a, const Sparse& b) {
+                      return a.used != b.used ? a.used < b.used : a.chunk > b.chunk;
+                    });
+  std::size_t taken = 0;
+  Bytes moved = 0;
+  for (; taken < count; ++taken) {
+    // Without it the rest has so much less room, and so much more to take in.
+    const Sparse& next = found[taken];
+    const Bytes left = room - (chunk_ - next.used);
+    if (absorbed && left < moved + next.used) break;
+    room = left;
+    moved += next.used;
+  }
+  found.resize(taken);
+  return found;
 }
 
 absl::Status Arena::Populate(Range range) {

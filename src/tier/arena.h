@@ -57,6 +57,10 @@ class Arena {
   // Takes `length` (as HostTier rounds it) out of committed memory. The fullest chunk wins among
   // the ranges of about the tightest length, so that emptier ones can drain.
   std::optional<Range> Allocate(Bytes length);
+  // Another place for the extent `from`, outside of `avoid`, such that the move leaves no more
+  // chunks in use than before, and fewer if it puts anything in an empty one: who empties chunks
+  // only to fill others never ends.
+  std::optional<Range> AllocateOutside(Range from, const std::vector<Range>& avoid);
   // False, and nothing changes, unless all of it is handed out; Validate reports it from then on.
   bool Free(Range extent);
 
@@ -93,6 +97,15 @@ class Arena {
   std::optional<Window> EmptiestWindow(std::size_t chunks, std::size_t spare,
                                        const std::vector<Range>& skip) const;
 
+  // Chunks in use, those with least in them first: at most `max`, none that `skip` touches. With
+  // `absorbed`, only as long as the rest could take in what lies in them.
+  struct Sparse {
+    std::size_t chunk = 0;
+    Bytes used = 0;
+  };
+  std::vector<Sparse> SparseChunks(std::size_t max, bool absorbed,
+                                   const std::vector<Range>& skip) const;
+
   int fd() const { return fd_.get(); }
   std::byte* data() const { return mapping_.data(); }
   Bytes bytes() const { return bytes_; }
@@ -119,8 +132,11 @@ class Arena {
   Arena(const ArenaOptions& options, share::UniqueFd fd, share::Mapping mapping);
 
   std::optional<Range> AllocatePages(Bytes length);
+  std::optional<Range> AllocatePagesOutside(Bytes length, std::size_t empty_max,
+                                            const std::vector<Range>& avoid);
   bool FreePages(Range range);
   std::optional<Range> AllocateSmall(Bytes length);
+  void CountSmall(Range extent);
   bool FreeSmall(Range extent);
   bool RefuseFree(Range extent);
   void ChangeUsed(Range range, bool taken);
@@ -129,6 +145,18 @@ class Arena {
   Chunk At(std::size_t index) const { return index < chunks_.size() ? chunks_[index] : Chunk{}; }
   Range ChunkRange(std::size_t first, std::size_t end) const {
     return {first * chunk_, (end - first) * chunk_};
+  }
+  // Chunks of `range` of which `counts(chunk, part)` holds, `part` being its bytes in the range.
+  template <typename Counts>
+  std::size_t CountChunks(Range range, Counts counts) const {
+    std::size_t count = 0;
+    for (Bytes at = range.offset; at < range.end();) {
+      const std::size_t index = at / chunk_;
+      const Bytes part = std::min(range.end(), (index + 1) * chunk_) - at;
+      count += counts(At(index), part);
+      at += part;
+    }
+    return count;
   }
   Growth GrowthOf(Range range) const;
   absl::Status Populate(Range range);
@@ -155,5 +183,8 @@ class Arena {
   absl::btree_map<Bytes, Slab> slabs_;  // by offset
   std::optional<Range> freed_wrongly_;  // the first one that lay in no slab or outside the arena
 };
+
+// Whether memory can be bound to this node, by binding a page to it. As Arena::Bind.
+absl::Status ProbeBind(int numa_node);
 
 }  // namespace hmm::tier

@@ -88,6 +88,56 @@ bool ExtentAllocator::Carve(Range range) {
   return true;
 }
 
+std::optional<Range> ExtentAllocator::AllocateOutside(Bytes length, Bytes limit,
+                                                      const std::vector<Range>& avoid,
+                                                      absl::FunctionRef<bool(Range)> accept) {
+  std::optional<Range> found;
+  VisitFits(length, [&](Range free) {
+    const Bytes end = std::min(free.end(), limit);
+    if (end < free.offset + length) return true;
+    auto take = [&](std::optional<Bytes> at) {
+      if (!at.has_value() || !accept({*at, length})) return false;
+      found = Range{*at, length};
+      return true;
+    };
+    const Bytes last = end - length;
+    return !take(LowestOutside(free.offset, last, length, avoid)) &&
+           !take(HighestOutside(free.offset, last, length, avoid));
+  });
+  if (found.has_value()) HMM_CHECK(Carve(*found));
+  return found;
+}
+
+// Past each range in the way, again.
+std::optional<Bytes> ExtentAllocator::LowestOutside(Bytes first, Bytes last, Bytes length,
+                                                    const std::vector<Range>& avoid) const {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (const Range& range : avoid) {
+      if (first >= range.end() || range.offset >= first + length) continue;
+      first = RoundUp(range.end(), granularity_);
+      if (first > last) return std::nullopt;
+      moved = true;
+    }
+  }
+  return first;
+}
+
+std::optional<Bytes> ExtentAllocator::HighestOutside(Bytes first, Bytes last, Bytes length,
+                                                     const std::vector<Range>& avoid) const {
+  last = RoundDown(last, granularity_);  // a limit may lie anywhere
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (const Range& range : avoid) {
+      if (last >= range.end() || range.offset >= last + length) continue;
+      if (range.offset < first + length) return std::nullopt;
+      last = RoundDown(range.offset - length, granularity_);
+      moved = true;
+    }
+  }
+  return last;
+}
+
 std::optional<Range> ExtentAllocator::FreeRangeAt(Bytes offset) const {
   auto at = by_offset_.upper_bound(offset);
   if (at == by_offset_.begin()) return std::nullopt;

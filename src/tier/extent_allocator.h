@@ -20,6 +20,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/units.h"
 
@@ -46,6 +47,12 @@ class ExtentAllocator {
   // Takes a free range of exactly `length` (a multiple of the granularity, > 0). nullopt when no
   // free range is long enough (fragmentation included).
   std::optional<Range> Allocate(Bytes length);
+
+  // As Allocate, but below `limit` and outside `avoid`: at the lowest place of a free range where
+  // this is so, or else at its highest, whichever `accept` takes. O(free ranges) at worst.
+  std::optional<Range> AllocateOutside(
+      Bytes length, Bytes limit, const std::vector<Range>& avoid,
+      absl::FunctionRef<bool(Range)> accept = [](Range) { return true; });
 
   // Carves out [offset, offset + length), so that it is no longer handed out. False, and nothing
   // changes, unless all of it is free.
@@ -86,6 +93,11 @@ class ExtentAllocator {
   using ByOffset = absl::btree_map<Bytes, Bytes>;  // offset -> length
 
   bool Overlaps(Range range) const;
+  // Where `length` lies outside `avoid`, if it begins in [first, last].
+  std::optional<Bytes> LowestOutside(Bytes first, Bytes last, Bytes length,
+                                     const std::vector<Range>& avoid) const;
+  std::optional<Bytes> HighestOutside(Bytes first, Bytes last, Bytes length,
+                                      const std::vector<Range>& avoid) const;
   // The free range that holds all of `range`; end() if there is none.
   ByOffset::iterator Holder(Range range);
   void Insert(Range range);

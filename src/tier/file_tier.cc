@@ -42,6 +42,9 @@ AlignedBuffer AllocateAligned(Bytes bytes) {
       static_cast<std::byte*>(std::aligned_alloc(bytes, RoundUp(bytes, kAlignmentMin))));
 }
 
+absl::Status WriteTrailer(int fd, const std::string& path, Bytes capacity);
+absl::Status Extend(int fd, const std::string& path, Bytes now, Bytes capacity);
+
 class FileTier final : public Tier {
  public:
   FileTier(const FileTierOptions& options, Bytes capacity, Bytes alignment, share::UniqueFd fd,
@@ -51,6 +54,7 @@ class FileTier final : public Tier {
         alignment_(alignment),
         page_(std::max(alignment, kPage)),
         fd_(std::move(fd)),
+        path_(options.path),
         buffered_why_(std::move(buffered_why)),
         engine_(options.engine),
         engine_degraded_(options.engine_degraded),
@@ -82,6 +86,12 @@ class FileTier final : public Tier {
   }
   Bytes Trim(Bytes) override { return 0; }
   std::optional<Window> EmptiestWindow(Bytes bytes, const std::vector<Window>& skip) const override;
+  absl::StatusOr<Bytes> SizeFor(Bytes bytes) const override;
+  std::vector<Window> Obstacles(std::size_t max, const std::vector<Window>& skip) const override;
+  // Its blocks were allocated with the file: emptying some gives nothing back.
+  std::vector<Window> SparseRanges(std::size_t, const std::vector<Window>&) const override {
+    return {};
+  }
   std::vector<Excess> Audit() override { return {}; }
   void ForgetTenant(TenantId tenant) override { HMM_CHECK(TenantBytes(tenant) == 0); }
   absl::Status Validate() const override;
@@ -89,15 +99,21 @@ class FileTier final : public Tier {
  protected:
   absl::StatusOr<Extent> DoAllocate(TenantId tenant, Bytes length) override;
   void DoFree(TenantId tenant, const Extent& extent) override;
+  absl::StatusOr<Extent> DoAllocateOutside(TenantId tenant, const Extent& from,
+                                           const std::vector<Window>& avoid) override;
+  absl::Status DoResize(Bytes capacity) override;
 
  private:
-  std::optional<Range> AllocateSmall(Bytes length);
+  std::optional<Range> AllocateRange(Bytes length, const std::vector<Range>& avoid);
+  std::optional<Range> AllocateSmall(Bytes length, const std::vector<Range>& avoid);
+  std::vector<Range> RangesOf(const std::vector<Window>& windows) const;
   void FreeSmall(Range extent);
 
   const SegmentId segment_;
   const Bytes alignment_;
   const Bytes page_;
   share::UniqueFd fd_;
+  const std::string path_;
   const std::string buffered_why_;
   const std::string engine_;
   const bool engine_degraded_;
@@ -109,14 +125,32 @@ class FileTier final : public Tier {
   std::optional<Range> freed_wrongly_;  // the first small one
 };
 
-std::optional<Range> FileTier::AllocateSmall(Bytes length) {
-  std::optional<Range> extent = small_.Allocate(length);
+std::vector<Range> FileTier::RangesOf(const std::vector<Window>& windows) const {
+  std::vector<Range> ranges;
+  for (const Window& window : windows) {
+    if (window.segment == segment_) ranges.push_back({window.offset, window.length});
+  }
+  return ranges;
+}
+
+std::optional<Range> FileTier::AllocateRange(Bytes length, const std::vector<Range>& avoid) {
+  if (length < page_) return AllocateSmall(length, avoid);
+  if (avoid.empty() && limit() == capacity()) return pages_.Allocate(length);
+  return pages_.AllocateOutside(length, limit(), avoid);
+}
+
+std::optional<Range> FileTier::AllocateSmall(Bytes length, const std::vector<Range>& avoid) {
+  const auto take = [&] {
+    return avoid.empty() && limit() == capacity() ? small_.Allocate(length)
+                                                  : small_.AllocateOutside(length, limit(), avoid);
+  };
+  std::optional<Range> extent = take();
   if (!extent.has_value()) {
-    const std::optional<Range> slab = pages_.Allocate(page_);
+    const std::optional<Range> slab = AllocateRange(page_, avoid);
     if (!slab.has_value()) return std::nullopt;
     slabs_.emplace(slab->offset, 0);
     HMM_CHECK(small_.AddFree(*slab));
-    extent = small_.Allocate(length);
+    extent = take();
     HMM_CHECK(extent.has_value());
   }
   for (Bytes at = extent->offset; at < extent->end();) {
@@ -158,14 +192,36 @@ void FileTier::DoFree(TenantId, const Extent& extent) {
   }
 }
 
-absl::StatusOr<Extent> FileTier::DoAllocate(TenantId, Bytes length) {
-  const std::optional<Range> range =
-      length < page_ ? AllocateSmall(length) : pages_.Allocate(length);
-  if (!range.has_value()) {
-    return Error(absl::StatusCode::kResourceExhausted, Reason::kFull,
-                 absl::StrCat("tier ", name(), " has no room for ", length, " bytes now"));
-  }
+absl::StatusOr<Extent> FileTier::DoAllocate(TenantId tenant, Bytes length) {
+  return DoAllocateOutside(tenant, {0, 0, length}, {});
+}
+
+absl::StatusOr<Extent> FileTier::DoAllocateOutside(TenantId, const Extent& from,
+                                                   const std::vector<Window>& avoid) {
+  const Bytes length = from.length;
+  const std::optional<Range> range = AllocateRange(length, RangesOf(avoid));
+  if (!range.has_value()) return NoRoom(length);
   return Extent{segment_, range->offset, range->length};
+}
+
+absl::StatusOr<Bytes> FileTier::SizeFor(Bytes bytes) const {
+  const Bytes rounded = RoundUpSaturated(bytes, page_);
+  if (bytes == 0 || rounded > kCapacityMax) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
+                 absl::StrCat("tier ", name(), " cannot have ", bytes, " bytes; ask for 1 to ",
+                              kCapacityMax));
+  }
+  return rounded;
+}
+
+// What lies beyond the new end of the file.
+std::vector<Tier::Window> FileTier::Obstacles(std::size_t max,
+                                              const std::vector<Window>& skip) const {
+  const Range tail{limit(), capacity() - limit()};
+  if (max == 0 || tail.length == 0 || !skip.empty()) return {};
+  const std::optional<Range> free = pages_.FreeRangeAt(tail.offset);
+  if (free.has_value() && free->end() >= tail.end()) return {};
+  return {Window{segment_, tail.offset, tail.length}};
 }
 
 std::optional<Tier::Window> FileTier::EmptiestWindow(Bytes bytes,
@@ -215,7 +271,12 @@ constexpr std::string_view kTrailer = "hmmd flash tier: a cache, emptied at ever
 absl::Status WriteTrailer(int fd, const std::string& path, Bytes capacity) {
   std::array<char, kTrailerBytes> block{};
   std::copy(kTrailer.begin(), kTrailer.end(), block.begin());
-  const ssize_t written = pwrite(fd, block.data(), kTrailerBytes, static_cast<off_t>(capacity));
+  // By a way of its own into the file: once it serves, O_DIRECT may ask for more than a trailer.
+  const share::UniqueFd buffered(
+      open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_RDWR | O_CLOEXEC));
+  if (!buffered.valid()) return PosixError(absl::StrCat("opening ", path, " again"), errno);
+  const ssize_t written =
+      pwrite(buffered.get(), block.data(), kTrailerBytes, static_cast<off_t>(capacity));
   if (written == static_cast<ssize_t>(kTrailerBytes)) return absl::OkStatus();
   return PosixError(absl::StrCat("writing the trailer of ", path), written < 0 ? errno : EIO);
 }
@@ -229,19 +290,51 @@ bool IsOurs(int fd, Bytes size) {
          std::string_view(block.data(), kTrailer.size()) == kTrailer;
 }
 
+// A file system gives less than it says is free: extents and journal need some of that.
+absl::Status NoRoom(const std::string& what, Bytes free) {
+  return PosixError(absl::StrCat(what, ", with ", free,
+                                 " bytes free, of which the file system keeps some for itself; "
+                                 "ask for less"),
+                    ENOSPC);
+}
+
 absl::Status Preallocate(int fd, const std::string& path, Bytes capacity) {
   const std::string what = absl::StrCat("preallocating ", capacity, " bytes of ", path);
   // Asked first: fallocate would fill the disk before it finds that there is not enough.
   struct statvfs info {};
   if (fstatvfs(fd, &info) != 0) return PosixError(absl::StrCat("statvfs ", path), errno);
-  if (capacity / info.f_frsize >= info.f_bavail) return PosixError(what, ENOSPC);
+  const Bytes free = Bytes{info.f_bavail} * info.f_frsize;
+  if (capacity / info.f_frsize >= info.f_bavail) return NoRoom(what, free);
   int result = 0;
   do {
     result = fallocate(fd, 0, 0, static_cast<off_t>(capacity));
   } while (result != 0 && errno == EINTR);
   if (result == 0) return absl::OkStatus();
   // A file longer than the file system allows is a lack of room as well.
-  return PosixError(what, errno == EFBIG ? ENOSPC : errno);
+  return errno == EFBIG || errno == ENOSPC ? NoRoom(what, free) : PosixError(what, errno);
+}
+
+// A longer file, with its trailer first, so that it ends with one at every moment.
+absl::Status Extend(int fd, const std::string& path, Bytes now, Bytes capacity) {
+  const std::string what = absl::StrCat("extending ", path, " to ", capacity, " bytes");
+  struct statvfs info {};
+  if (fstatvfs(fd, &info) != 0) return PosixError(absl::StrCat("statvfs ", path), errno);
+  const Bytes free = Bytes{info.f_bavail} * info.f_frsize;
+  if ((capacity - now) / info.f_frsize >= info.f_bavail) return NoRoom(what, free);
+  absl::Status status = WriteTrailer(fd, path, capacity);
+  if (status.ok()) {
+    int result = 0;
+    do {
+      result = fallocate(fd, 0, static_cast<off_t>(now), static_cast<off_t>(capacity - now));
+    } while (result != 0 && errno == EINTR);
+    if (result == 0) return absl::OkStatus();
+    status = errno == EFBIG || errno == ENOSPC ? NoRoom(what, free) : PosixError(what, errno);
+  }
+  // The old trailer still lies where the file ended.
+  if (ftruncate(fd, static_cast<off_t>(now + kTrailerBytes)) != 0) {
+    return PosixError(absl::StrCat("shortening ", path), errno);
+  }
+  return status;
 }
 
 // What the file system says that O_DIRECT needs here, of memory and of offsets. kPage if it does
@@ -258,6 +351,28 @@ Bytes ReportedAlignment(int fd) {
   static_cast<void>(fd);
 #endif
   return kPage;
+}
+
+absl::Status FileTier::DoResize(Bytes capacity) {
+  const Bytes now = this->capacity();
+  if (capacity == now) return absl::OkStatus();
+  if (capacity > now) {
+    HMM_RETURN_IF_ERROR(Extend(fd_.get(), path_, now, capacity));
+    mutable_ledger().Resize(capacity);
+    mutable_ledger().Transfer(ByteState::kFree, ByteState::kCommittedFree, capacity - now);
+    HMM_CHECK(pages_.AddFree({now, capacity - now}));
+    return absl::OkStatus();
+  }
+  // Before the end moves: at every moment the file ends with a trailer, or the next start would not
+  // take it for ours.
+  HMM_RETURN_IF_ERROR(WriteTrailer(fd_.get(), path_, capacity));
+  if (ftruncate(fd_.get(), static_cast<off_t>(capacity + kTrailerBytes)) != 0) {
+    return PosixError(absl::StrCat("shortening ", path_), errno);
+  }
+  HMM_CHECK(pages_.Carve({capacity, now - capacity}));
+  mutable_ledger().Transfer(ByteState::kCommittedFree, ByteState::kFree, now - capacity);
+  mutable_ledger().Resize(capacity);
+  return absl::OkStatus();
 }
 
 // Opens an empty private file, for nobody else's use.

@@ -21,8 +21,11 @@ constexpr Bytes kCapacityMax = Bytes{1} << 46;  // what a 47-bit address space c
 constexpr double kAddressFactorMax = 64;
 
 absl::Status NoMemory(const std::string& tier, Bytes bytes, const absl::Status& why) {
-  return Error(absl::StatusCode::kResourceExhausted, Reason::kNoMemory,
-               absl::StrCat("tier ", tier, " cannot commit ", bytes, " bytes: ", why.message()));
+  // Others of the machine may give some back.
+  return WithRetry(
+      Error(absl::StatusCode::kResourceExhausted, Reason::kNoMemory,
+            absl::StrCat("tier ", tier, " cannot commit ", bytes, " bytes: ", why.message())),
+      std::chrono::milliseconds(100));
 }
 
 // The pages of all arenas of a tier, and what a person should know of them.
@@ -75,7 +78,11 @@ class HostTier final : public Tier {
       : Tier(options.tier, capacity),
         host_(std::move(options)),
         chunk_(host_.commit_chunk),
-        pages_(std::move(pages)) {}
+        start_(capacity),
+        pages_(std::move(pages)) {
+    if (host_.numa_node < 0) return;
+    NoteBinding(ProbeBind(host_.numa_node));
+  }
 
   bool mappable() const override { return true; }
   std::string_view backend() const override { return "host"; }
@@ -92,6 +99,9 @@ class HostTier final : public Tier {
   absl::StatusOr<SegmentInfo> Segment(SegmentId segment) const override;
   Bytes Trim(Bytes keep) override;
   std::optional<Window> EmptiestWindow(Bytes bytes, const std::vector<Window>& skip) const override;
+  absl::StatusOr<Bytes> SizeFor(Bytes bytes) const override;
+  std::vector<Window> Obstacles(std::size_t max, const std::vector<Window>& skip) const override;
+  std::vector<Window> SparseRanges(std::size_t max, const std::vector<Window>& skip) const override;
   std::vector<Excess> Audit() override;
   void ForgetTenant(TenantId tenant) override;
   absl::Status Validate() const override;
@@ -99,6 +109,9 @@ class HostTier final : public Tier {
  protected:
   absl::StatusOr<Extent> DoAllocate(TenantId tenant, Bytes length) override;
   void DoFree(TenantId tenant, const Extent& extent) override;
+  absl::StatusOr<Extent> DoAllocateOutside(TenantId tenant, const Extent& from,
+                                           const std::vector<Window>& avoid) override;
+  absl::Status DoResize(Bytes capacity) override;
 
  private:
   struct Home {
@@ -110,11 +123,18 @@ class HostTier final : public Tier {
   absl::StatusOr<Home*> HomeOf(TenantId tenant);
   absl::StatusOr<SegmentId> FreshSegment();
   absl::Status Commit(Arena& arena, Bytes length);
+  void NoteBinding(const absl::Status& bound) {
+    if (!bound.ok()) numa_note_ = absl::StrCat("not bound to its NUMA node: ", bound.message());
+  }
   bool PunchOne(const Arena& first_spared, std::size_t first, std::size_t end);
   const Home* Find(SegmentId segment) const;
+  static std::vector<Range> RangesIn(SegmentId segment, const std::vector<Window>& windows);
+  std::vector<Window> Sparsest(std::size_t max, bool absorbed,
+                               const std::vector<Window>& skip) const;
 
   HostTierOptions host_;
   const Bytes chunk_;
+  const Bytes start_;  // the capacity configured
   PageChoice pages_;
   std::string numa_note_;  // why memory is not bound; set once, then binding is not tried again
   Homes homes_;
@@ -168,7 +188,9 @@ absl::Status HostTier::Commit(Arena& arena, Bytes length) {
   std::size_t empty = 0;
   for (const auto& [tenant, home] : homes_) empty += home.arena->empty_chunks();
   if (plan.has_value()) empty -= arena.EmptyWithin(plan->first, plan->end);
-  const std::size_t uncommitted = ledger()[ByteState::kFree] / chunk_;
+  // While the tier is made smaller, what it is to give up is committed no more.
+  const Bytes committed = capacity() - ledger()[ByteState::kFree];
+  const std::size_t uncommitted = (limit() - std::min(limit(), committed)) / chunk_;
   // Nothing is punched for an allocation that cannot be had anyway.
   if (!plan.has_value() || plan->missing > uncommitted + empty) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kFull,
@@ -215,14 +237,15 @@ bool HostTier::PunchOne(const Arena& spared, std::size_t first, std::size_t end)
 absl::StatusOr<HostTier::Home*> HostTier::HomeOf(TenantId tenant) {
   if (const auto it = homes_.find(tenant); it != homes_.end()) return &it->second;
   HMM_ASSIGN_OR_RETURN(const SegmentId segment, FreshSegment());
-  const auto space = static_cast<Bytes>(static_cast<double>(capacity()) * host_.address_factor);
+  // A tenant that comes while the tier is small must not keep it from growing back: an arena stays
+  // as it is made.
+  const auto largest = static_cast<double>(std::max(start_, capacity()));
+  const auto space = static_cast<Bytes>(largest * host_.address_factor);
   absl::StatusOr<std::unique_ptr<Arena>> arena = Arena::Create(
       {absl::StrCat("hmm:", name(), ":", tenant), RoundUp(space, chunk_), chunk_, pages_.pages});
   if (!arena.ok()) return NoMemory(name(), space, arena.status());
   if (host_.numa_node >= 0 && numa_note_.empty()) {
-    if (const absl::Status status = (*arena)->Bind(host_.numa_node); !status.ok()) {
-      numa_note_ = absl::StrCat("not bound to its NUMA node: ", status.message());
-    }
+    NoteBinding((*arena)->Bind(host_.numa_node));
   }
   segments_.emplace(segment, tenant);
   return &homes_.emplace(tenant, Home{segment, *std::move(arena)}).first->second;
@@ -258,17 +281,98 @@ std::optional<Tier::Window> HostTier::EmptiestWindow(Bytes bytes,
   std::optional<Arena::Window> best;
   SegmentId segment = 0;
   for (const auto& [tenant, home] : homes_) {
-    std::vector<Range> skipped;
-    for (const Window& window : skip) {
-      if (window.segment == home.segment) skipped.push_back({window.offset, window.length});
-    }
-    const std::optional<Arena::Window> window = home.arena->EmptiestWindow(chunks, spare, skipped);
+    const std::optional<Arena::Window> window =
+        home.arena->EmptiestWindow(chunks, spare, RangesIn(home.segment, skip));
     if (!window.has_value() || (best.has_value() && !window->Beats(*best))) continue;
     best = window;
     segment = home.segment;
   }
   if (!best.has_value()) return std::nullopt;
   return Window{segment, best->first * chunk_, best->chunks * chunk_};
+}
+
+std::vector<Range> HostTier::RangesIn(SegmentId segment, const std::vector<Window>& windows) {
+  std::vector<Range> ranges;
+  for (const Window& window : windows) {
+    if (window.segment == segment) ranges.push_back({window.offset, window.length});
+  }
+  return ranges;
+}
+
+absl::StatusOr<Extent> HostTier::DoAllocateOutside(TenantId tenant, const Extent& from,
+                                                   const std::vector<Window>& avoid) {
+  const auto it = homes_.find(tenant);
+  HMM_CHECK(it != homes_.end() && it->second.segment == from.segment);
+  const auto range =
+      it->second.arena->AllocateOutside({from.offset, from.length}, RangesIn(from.segment, avoid));
+  if (!range.has_value()) return NoRoom(from.length);
+  return Extent{it->second.segment, range->offset, range->length};
+}
+
+std::vector<Tier::Window> HostTier::Sparsest(std::size_t max, bool absorbed,
+                                             const std::vector<Window>& skip) const {
+  struct Found {
+    Bytes used;
+    Window window;
+  };
+  std::vector<Found> found;
+  for (const auto& [tenant, home] : homes_) {
+    for (const Arena::Sparse& sparse :
+         home.arena->SparseChunks(max, absorbed, RangesIn(home.segment, skip))) {
+      found.push_back({sparse.used, {home.segment, sparse.chunk * chunk_, chunk_}});
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Found& a, const Found& b) { return a.used < b.used; });
+  if (found.size() > max) found.resize(max);
+  std::vector<Window> windows;
+  for (const Found& one : found) windows.push_back(one.window);
+  return windows;
+}
+
+std::vector<Tier::Window> HostTier::Obstacles(std::size_t max,
+                                              const std::vector<Window>& skip) const {
+  Bytes in_use = 0;
+  for (const auto& [tenant, home] : homes_) {
+    in_use += home.arena->committed_bytes() - home.arena->empty_chunks() * chunk_;
+  }
+  if (in_use <= limit()) return {};
+  return Sparsest(std::min<std::size_t>(max, (in_use - limit()) / chunk_), false, skip);
+}
+
+std::vector<Tier::Window> HostTier::SparseRanges(std::size_t max,
+                                                 const std::vector<Window>& skip) const {
+  return Sparsest(max, true, skip);
+}
+
+absl::StatusOr<Bytes> HostTier::SizeFor(Bytes bytes) const {
+  const Bytes rounded = RoundUpSaturated(bytes, chunk_);
+  if (bytes == 0 || rounded > kCapacityMax) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
+                 absl::StrCat("tier ", name(), " cannot have ", bytes, " bytes; ask for 1 to ",
+                              kCapacityMax));
+  }
+  for (const auto& [tenant, home] : homes_) {
+    // Clients have mapped it, and it is sealed.
+    if (rounded <= home.arena->bytes()) continue;
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kTooLarge,
+                 absl::StrCat("tier ", name(), " cannot grow to ", rounded,
+                              " bytes while it runs: its tenants have address space for ",
+                              home.arena->bytes(), "; change the capacity in the configuration"));
+  }
+  return rounded;
+}
+
+absl::Status HostTier::DoResize(Bytes capacity) {
+  const Bytes now = this->capacity();
+  if (capacity > now && host_.may_commit && pages_.pages != ArenaPages::kHugetlb) {
+    if (const absl::Status status = host_.may_commit(capacity - now); !status.ok()) {
+      return NoMemory(name(), capacity - now, status);
+    }
+  }
+  if (capacity < now && ledger()[ByteState::kFree] < now - capacity) return NoRoom(now - capacity);
+  mutable_ledger().Resize(capacity);
+  return absl::OkStatus();
 }
 
 std::vector<Tier::Excess> HostTier::Audit() {

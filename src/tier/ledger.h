@@ -48,6 +48,15 @@ class Ledger {
     HMM_DCHECK(Sums());
   }
 
+  // Grows by free bytes, or gives free bytes up. REQUIRES: there are enough.
+  void Resize(Bytes capacity) {
+    HMM_CHECK(capacity >= capacity_ || capacity_ - capacity <= (*this)[ByteState::kFree]);
+    at(ByteState::kFree) += capacity;
+    at(ByteState::kFree) -= capacity_;
+    capacity_ = capacity;
+    HMM_DCHECK(Sums());
+  }
+
   bool Sums() const { return std::accumulate(bytes_.begin(), bytes_.end(), Bytes{0}) == capacity_; }
 
  private:

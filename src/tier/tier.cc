@@ -38,10 +38,46 @@ absl::StatusOr<Extent> Tier::Allocate(TenantId tenant, Bytes bytes, ByteState st
                  absl::StrCat(bytes, " bytes are larger than tier ", name(), " (", capacity(),
                               " bytes); raise its capacity or allocate less"));
   }
+  if (LengthFor(bytes) > available()) return NoRoom(LengthFor(bytes));
   HMM_ASSIGN_OR_RETURN(Extent extent, DoAllocate(tenant, LengthFor(bytes)));
   ledger_.Transfer(ByteState::kCommittedFree, state, extent.length);
   tenant_bytes_[tenant] += extent.length;
   return extent;
+}
+
+absl::StatusOr<Extent> Tier::AllocateOutside(TenantId tenant, const Extent& from, ByteState state,
+                                             const std::vector<Window>& avoid) {
+  const Bytes length = from.length;
+  HMM_CHECK(length > 0 && length <= capacity());
+  // Not available(): what it is for leaves as much again, so that the limit holds in the end.
+  if (length > capacity() - ledger_.used()) return NoRoom(length);
+  HMM_ASSIGN_OR_RETURN(Extent extent, DoAllocateOutside(tenant, from, avoid));
+  ledger_.Transfer(ByteState::kCommittedFree, state, extent.length);
+  tenant_bytes_[tenant] += extent.length;
+  return extent;
+}
+
+absl::Status Tier::NoRoom(Bytes length) const {
+  return Error(absl::StatusCode::kResourceExhausted, Reason::kFull,
+               absl::StrCat("tier ", name(), " has no room for ", length, " bytes now"));
+}
+
+absl::StatusOr<Bytes> Tier::SizeFor(Bytes bytes) const {
+  if (bytes == capacity()) return bytes;
+  return Error(absl::StatusCode::kFailedPrecondition, Reason::kBadSize,
+               absl::StrCat("tier ", name(), " keeps the ", capacity(), " bytes it began with"));
+}
+
+absl::Status Tier::DoResize(Bytes capacity) {
+  HMM_CHECK(capacity == this->capacity());
+  return absl::OkStatus();
+}
+
+absl::Status Tier::Resize(Bytes capacity) {
+  HMM_RETURN_IF_ERROR(DoResize(capacity));
+  HMM_CHECK(ledger_.capacity() == capacity && ledger_.Sums());
+  options_.capacity = capacity;
+  return absl::OkStatus();
 }
 
 Bytes Tier::TenantBytes(TenantId tenant) const {

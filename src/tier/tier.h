@@ -9,7 +9,9 @@
 // One thread (the executor's), except where a method says otherwise.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,11 +54,12 @@ constexpr std::string_view TierStateName(TierState state) {
 struct TierOptions {
   std::string name;  // "hbm0"; at most 15 characters, [a-z0-9_]
   TierKind kind = TierKind::kDdr;
-  bool emulated = false;  // HBM made of host memory; every report says so
-  Bytes capacity = 0;     // rounded down to the backend's unit; > 0 afterwards
-  double high = 0.90;     // used/capacity that starts background demotion
-  double low = 0.80;      // used/capacity that stops it
-  Bytes reserve = 0;      // kept free for demand SwapIns and exchanges
+  bool emulated = false;     // host memory that stands for another; every report says so
+  Bytes link_bandwidth = 0;  // a second, each way, of an emulated tier; 0: as fast as it goes
+  Bytes capacity = 0;        // rounded down to the backend's unit; > 0 afterwards
+  double high = 0.90;        // used/capacity that starts background demotion
+  double low = 0.80;         // used/capacity that stops it
+  Bytes reserve = 0;         // kept free for demand SwapIns and exchanges
 };
 // INVALID_ARGUMENT/BAD_CONFIG for a name or marks no tier can have. Backends check the capacity.
 absl::Status CheckTierOptions(const TierOptions& options);
@@ -75,6 +78,10 @@ class Tier {
   TierKind kind() const { return options_.kind; }
   const Ledger& ledger() const { return ledger_; }
   Bytes capacity() const { return ledger_.capacity(); }
+  // What may be in use: below the capacity while the tier is made smaller.
+  Bytes limit() const { return std::min(limit_, capacity()); }
+  // Free bytes that may be handed out.
+  Bytes available() const { return limit() - std::min(limit(), ledger_.used()); }
   // Sum of the extents this tenant holds, in whatever state.
   Bytes TenantBytes(TenantId tenant) const;
 
@@ -130,6 +137,38 @@ class Tier {
   virtual std::optional<Window> EmptiestWindow(Bytes bytes,
                                                const std::vector<Window>& skip) const = 0;
 
+  // --- another size -----------------------------------------------------------------------------
+  // The capacity nearest to `bytes` that it can have. INVALID_ARGUMENT/BAD_SIZE: none.
+  // FAILED_PRECONDITION/TOO_LARGE: cannot grow so far while it runs.
+  virtual absl::StatusOr<Bytes> SizeFor(Bytes bytes) const;
+  // From now on only so much may be in use, so that it can shrink to that; no value: all of it.
+  void SetLimit(std::optional<Bytes> limit) {
+    limit_ = limit.value_or(std::numeric_limits<Bytes>::max());
+  }
+  // Ranges to empty before the tier can be no larger than its limit, at most `max`, those first
+  // that hold least; none when nothing is in the way.
+  virtual std::vector<Window> Obstacles(std::size_t /*max*/,
+                                        const std::vector<Window>& /*skip*/) const {
+    return {};
+  }
+  // Gives up what is empty beyond `capacity`, or adds to it. REQUIRES: a size that SizeFor named;
+  // to shrink: no Obstacles. RESOURCE_EXHAUSTED/FULL: too much is committed still; Trim, and ask
+  // again. RESOURCE_EXHAUSTED/NO_MEMORY: the machine would not back it. Nothing changed on an
+  // error.
+  absl::Status Resize(Bytes capacity);
+
+  // Ranges that could be emptied into what is committed beside them, so that Trim could give them
+  // back: at most `max`, the emptiest first.
+  virtual std::vector<Window> SparseRanges(std::size_t /*max*/,
+                                           const std::vector<Window>& /*skip*/) const {
+    return {};
+  }
+  // As Allocate, but out of what is committed already, and not from `avoid`: the new place of what
+  // lies in `from` and moves within the tier. It keeps no more memory from being given back there
+  // than it did here. The limit bounds where it may lie, not how much is used meanwhile.
+  absl::StatusOr<Extent> AllocateOutside(TenantId tenant, const Extent& from, ByteState state,
+                                         const std::vector<Window>& avoid);
+
   // Compares what the system backs with what was committed, and gives back what was not. Names each
   // tenant whose readers committed memory behind our back, with the bytes found.
   struct Excess {
@@ -150,6 +189,13 @@ class Tier {
   // commits, the base then accounts the extent.
   virtual absl::StatusOr<Extent> DoAllocate(TenantId tenant, Bytes length) = 0;
   virtual void DoFree(TenantId tenant, const Extent& extent) = 0;
+  virtual absl::StatusOr<Extent> DoAllocateOutside(TenantId /*tenant*/, const Extent& from,
+                                                   const std::vector<Window>& /*avoid*/) {
+    return NoRoom(from.length);
+  }
+  // Changes the medium and the ledger. REQUIRES: a size that SizeFor named.
+  virtual absl::Status DoResize(Bytes capacity);
+  absl::Status NoRoom(Bytes length) const;
   Ledger& mutable_ledger() { return ledger_; }
   // RoundUp that stops at the largest multiple of `unit` instead of wrapping to 0.
   static Bytes RoundUpSaturated(Bytes bytes, Bytes unit) {
@@ -160,6 +206,7 @@ class Tier {
  private:
   TierOptions options_;
   Ledger ledger_;
+  Bytes limit_ = std::numeric_limits<Bytes>::max();
   absl::flat_hash_map<TenantId, Bytes> tenant_bytes_;  // no zeros
 };
 

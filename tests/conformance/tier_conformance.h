@@ -311,6 +311,82 @@ inline void CheckReach(const MakeTier& make) {
 }
 
 // Two extents of each size: after the first is freed twice, the ledger alone would not notice.
+// Empties `windows` as the core does: what lies there goes to another place of the tier.
+inline void Relocate(Tier& tier, std::vector<Extent>& extents,
+                     const std::vector<Tier::Window>& windows) {
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    if (std::none_of(windows.begin(), windows.end(),
+                     [&](const Tier::Window& window) { return Overlap(extents[i], window); })) {
+      continue;
+    }
+    auto place = tier.AllocateOutside(kAlice, extents[i], ByteState::kCreating, windows);
+    REQUIRE(place.ok());
+    for (const Tier::Window& window : windows) CHECK(!Overlap(*place, window));
+    Fill(tier, *place, static_cast<unsigned>(i));
+    tier.Free(kAlice, extents[i], ByteState::kCreating);
+    extents[i] = *place;
+  }
+}
+
+inline void CheckResize(const MakeTier& make) {
+  const std::unique_ptr<Tier> tier = make(kCapacity);
+  CHECK(ReasonOf(tier->SizeFor(0).status()) == Reason::kBadSize);
+  CHECK(!tier->SizeFor(~Bytes{0}).ok());
+  // Grow: the new bytes hold what is put there.
+  const auto larger = tier->SizeFor(kCapacity + kPiece + 1);
+  REQUIRE(larger.ok());
+  CHECK(*larger >= kCapacity + kPiece + 1);
+  REQUIRE(tier->Resize(*larger).ok());
+  CHECK(tier->capacity() == *larger);
+  RequireValid(*tier);
+  std::vector<Extent> extents = FillUp(*tier, kAlice, kPiece);
+  CHECK(extents.size() >= kCapacity / kPiece + 1);
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    Fill(*tier, extents[i], static_cast<unsigned>(i));
+  }
+  // Shrink: every fourth stays, spread over all of it.
+  std::vector<Extent> kept;
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    if (i % 4 == 0) {
+      kept.push_back(extents[i]);
+      Fill(*tier, kept.back(), static_cast<unsigned>(kept.size() - 1));
+    } else {
+      tier->Free(kAlice, extents[i], ByteState::kCreating);
+    }
+  }
+  const auto smaller = tier->SizeFor(kCapacity / 2);
+  REQUIRE(smaller.ok());
+  tier->SetLimit(*smaller);
+  CHECK(tier->available() == *smaller - tier->ledger().used());
+  for (int round = 0; round < 100; ++round) {
+    const auto windows = tier->Obstacles(4, {});
+    if (windows.empty()) break;
+    Relocate(*tier, kept, windows);
+    RequireValid(*tier);
+  }
+  REQUIRE(tier->Obstacles(4, {}).empty());
+  absl::Status shrunk = tier->Resize(*smaller);
+  for (int round = 0; ReasonOf(shrunk) == Reason::kFull && round < 100; ++round) {
+    (void)tier->Trim(0);
+    shrunk = tier->Resize(*smaller);
+  }
+  REQUIRE(shrunk.ok());
+  tier->SetLimit(std::nullopt);
+  CHECK(tier->capacity() == *smaller);
+  RequireValid(*tier);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    CHECK(Holds(*tier, kept[i], static_cast<unsigned>(i)));
+  }
+  // And it is full where it says so.
+  for (const Extent& extent : FillUp(*tier, kBob, kPiece)) {
+    tier->Free(kBob, extent, ByteState::kCreating);
+  }
+  for (const Extent& extent : kept) tier->Free(kAlice, extent, ByteState::kCreating);
+  RequireValid(*tier);
+  REQUIRE(tier->Resize(kCapacity).ok());
+  RequireValid(*tier);
+}
+
 inline void CheckDoubleFree(const MakeTier& make) {
   for (const Bytes bytes : {Bytes{100}, kPiece}) {
     const std::unique_ptr<Tier> tier = make(kCapacity);
@@ -331,6 +407,7 @@ inline void RunTierConformance(const MakeTier& make) {
   SECTION("a full tier says so, and every byte can be used") { conformance::CheckFull(make); }
   SECTION("windows: where to make room") { conformance::CheckWindows(make); }
   SECTION("random steps keep bytes, bounds and books") { conformance::CheckRandom(make); }
+  SECTION("another size, while it holds something") { conformance::CheckResize(make); }
   SECTION("how its bytes are reached") { conformance::CheckReach(make); }
   SECTION("a double free is found by Validate") { conformance::CheckDoubleFree(make); }
 }

@@ -12,7 +12,9 @@ hmm_add_test(client_test LABEL e2e SOURCES client_test.cc TIMEOUT 300
              LIBS hmm_client hmm_test_daemon_process DEPENDS hmmd)
 hmm_add_test(client_failure_test LABEL e2e SOURCES client_failure_test.cc TIMEOUT 300
              LIBS hmm_client hmm_test_daemon_process DEPENDS hmmd client_holder)
-foreach(test client_test client_failure_test)
+hmm_add_test(client_later_test LABEL e2e SOURCES client_later_test.cc TIMEOUT 300
+             LIBS hmm_client hmm_test_daemon_process DEPENDS hmmd)
+foreach(test client_test client_failure_test client_later_test)
   target_compile_definitions(${test} PRIVATE HMMD_BINARY="$<TARGET_FILE:hmmd>"
                              HOLDER_BINARY="$<TARGET_FILE:client_holder>")
 endforeach()

@@ -46,7 +46,8 @@ TEST_CASE("Connect waits for a daemon that starts meanwhile") {
   CHECK(client->Allocate({.bytes = 64}).ok());
 }
 
-TEST_CASE("the daemon is killed under readers: no crash, then LOST, then the next daemon") {
+TEST_CASE("the daemon is killed under readers: no crash, then LOST, then the next daemon",
+          "[case 11]") {
   DaemonProcess daemon(HMMD_BINARY);
   const auto client = ConnectTo(daemon.dir());
   const std::uint64_t epoch = client->epoch();
@@ -135,7 +136,8 @@ TEST_CASE("a daemon that answers nothing: the deadline ends the call, and nothin
   }));
 }
 
-TEST_CASE("a fork child gets FORKED from everything, and the parent's pins are right") {
+TEST_CASE("a fork child gets FORKED from everything, and the parent's pins are right",
+          "[case 35]") {
   DaemonProcess daemon(HMMD_BINARY);
   auto client = ConnectTo(daemon.dir());
   const Tensor tensor = Put(*client, 64 * kKiB, 6);

@@ -15,6 +15,7 @@
 
 #include "client/lib/status_convert.h"
 #include "hmm/client.h"
+#include "hmm/v1/admin.grpc.pb.h"
 #include "hmm/v1/inspection.grpc.pb.h"
 #include "support/catch.h"
 #include "support/daemon_process.h"
@@ -70,16 +71,52 @@ struct Books {
   friend bool operator==(const Books&, const Books&) = default;
 };
 
-inline Books ReadBooks(const std::string& dir) {
+inline v1::GetStatusResponse StatusOf(const std::string& dir) {
   const auto stub = v1::Inspection::NewStub(client_internal::UnixChannel(dir + "/admin.sock"));
   grpc::ClientContext context;
   v1::GetStatusResponse response;
   const grpc::Status status = stub->GetStatus(&context, {}, &response);
   INFO(status.error_message());
   REQUIRE(status.ok());
-  Books books{response.pins(), response.tensors(), response.sessions(), {}};
-  for (const v1::TierInfo& tier : response.tiers()) books.used_bytes.push_back(tier.used_bytes());
+  return response;
+}
+
+// Bytes that links have moved into a tier.
+inline std::uint64_t MovedTo(const std::string& dir, const std::string& tier) {
+  const v1::GetStatusResponse status = StatusOf(dir);
+  std::uint64_t bytes = 0;
+  for (const v1::LinkInfo& link : status.links()) {
+    if (link.to() == tier) bytes += link.moved_bytes();
+  }
+  return bytes;
+}
+
+inline Books ReadBooks(const std::string& dir) {
+  const v1::GetStatusResponse status = StatusOf(dir);
+  Books books{status.pins(), status.tensors(), status.sessions(), {}};
+  for (const v1::TierInfo& tier : status.tiers()) books.used_bytes.push_back(tier.used_bytes());
   return books;
+}
+
+// Sends all that can go from a tier. Any thread: it asserts nothing.
+inline bool Evict(const std::string& dir, const std::string& tier) {
+  const auto stub = v1::Admin::NewStub(client_internal::UnixChannel(dir + "/admin.sock"));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::EvictRequest request;
+  request.set_tier(tier);
+  v1::EvictResponse response;
+  return stub->Evict(&context, request, &response).ok();
+}
+
+inline std::vector<v1::SessionInfo> Sessions(const std::string& dir) {
+  const auto stub = v1::Inspection::NewStub(client_internal::UnixChannel(dir + "/admin.sock"));
+  grpc::ClientContext context;
+  v1::ListSessionsResponse response;
+  const grpc::Status status = stub->ListSessions(&context, {}, &response);
+  INFO(status.error_message());
+  REQUIRE(status.ok());
+  return {response.sessions().begin(), response.sessions().end()};
 }
 
 }  // namespace hmm::testing

@@ -2,10 +2,8 @@
 // hmmctl as a user runs it: exit codes, both formats of every verb, and replay against what an
 // exact LRU would find.
 #include <signal.h>
-#include <sys/wait.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -15,6 +13,8 @@
 #include "client/ctl/trace_reader.h"
 #include "support/catch.h"
 #include "support/daemon_process.h"
+#include "support/read_file.h"
+#include "support/run_command.h"
 #include "support/wait_until.h"
 
 namespace hmm::ctl {
@@ -23,30 +23,15 @@ namespace {
 using Catch::Contains;
 using nlohmann::json;
 using testing::DaemonProcess;
+using testing::Outcome;
+using testing::ReadFile;
+using testing::RunCommand;
 using testing::TempDir;
 
 const std::string kChat = HMM_TEST_DATA "/traces/mooncake_conversation.jsonl.gz";
 
-struct Outcome {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-// Runs hmmctl in a shell; `arguments` are words without quotes.
-Outcome Ctl(const std::string& arguments) {
-  const TempDir dir;
-  const std::string command = HMMCTL_BINARY " " + arguments + " >" + dir.File("out") + " 2>" +
-                              dir.File("err") + " </dev/null";
-  const int status = std::system(command.c_str());
-  REQUIRE(WIFEXITED(status));
-  return {WEXITSTATUS(status), ReadFile(dir.File("out")), ReadFile(dir.File("err"))};
-}
+// `arguments` are words without quotes.
+Outcome Ctl(const std::string& arguments) { return RunCommand(HMMCTL_BINARY " " + arguments); }
 
 json Json(const std::string& arguments) {
   const Outcome outcome = Ctl(arguments + " -o json");
@@ -62,7 +47,7 @@ std::string OnDir(const DaemonProcess& daemon) { return "--dir " + daemon.dir() 
 // Tiers of so many blocks of 4 KiB whose whole capacity may be used.
 std::string ExactTiers(std::size_t hbm, std::size_t ddr, std::size_t flash) {
   std::ostringstream config;
-  config << "[daemon]\ncommit_headroom = \"16MiB\"\n";
+  config << "[daemon]\ncommit_headroom = \"16MiB\"\n[calibration]\nat_start = \"never\"\n";
   const auto tier = [&](const char* name, const char* kind, std::size_t blocks, const char* more) {
     config << "[[tier]]\nname = \"" << name << "\"\nkind = \"" << kind << "\"\ncapacity = \""
            << blocks * 4 << "KiB\"\nhigh = 1.0\nlow = 0.999\nreserve = \"0\"\n"
@@ -87,7 +72,7 @@ TEST_CASE("no daemon: a helpful word and exit code 1; wrong usage: 2") {
   const TempDir dir;
   for (const std::string verb :
        {"status", "tier list", "tensor list", "tensor show 1", "session list", "stat", "evict hbm0",
-        "watermark set hbm0 --high 0.9 --low 0.8", "drain"}) {
+        "watermark set hbm0 --high 0.9 --low 0.8", "drain", "topology", "topology --calibrate"}) {
     const Outcome outcome = Ctl("--dir " + dir.path() + " " + verb);
     INFO(verb);
     CHECK(outcome.code == 1);
@@ -98,6 +83,12 @@ TEST_CASE("no daemon: a helpful word and exit code 1; wrong usage: 2") {
   const Outcome replay = Ctl("--dir " + dir.path() + " replay " + kChat);
   CHECK(replay.code == 1);
   CHECK_THAT(replay.err, Catch::StartsWith("hmmctl: no daemon answers"));
+  for (const std::string words : {"--help", "--version", "tensor show --help"}) {
+    const Outcome full = RunCommand("(" HMMCTL_BINARY " " + words + " >/dev/full)");
+    INFO(words);
+    CHECK(full.code == 1);
+    CHECK_THAT(full.err, Catch::StartsWith("hmmctl: standard output: No space left"));
+  }
   const Outcome usage = Ctl("status --nonsense");
   CHECK(usage.code == 2);
   CHECK_THAT(usage.err, Catch::StartsWith("hmmctl: "));
@@ -153,6 +144,41 @@ TEST_CASE("every verb in both formats, before and after there is something to se
         "kv_cache");
   CHECK(Ctl(on + "tensor show 1").code == 1);
   CHECK(Json(on + "tier list")["tiers"][1]["high_watermark"] == 0.95);
+}
+
+TEST_CASE("topology: measured on request, and a machine file that the planner reads") {
+  const DaemonProcess daemon(HMMD_BINARY);
+  const std::string on = OnDir(daemon);
+  CHECK(Json(on + "topology")["links"].empty());
+  CHECK_THAT(Ctl(on + "topology").out, Contains("never measured"));
+  const Outcome none = Ctl(on + "topology --machine-toml");
+  CHECK(none.code == 1);
+  CHECK_THAT(none.err, Contains("hmmctl topology --calibrate"));
+  // On a machine that is busy beyond measure a link may not get its time: then once more.
+  json topology;
+  const bool measured = testing::WaitUntil([&] {
+    topology = Json(on + "topology --calibrate");
+    bool all = topology["links"].size() == 4;
+    for (const json& link : topology["links"]) all = all && !link["curve"].empty();
+    return all;
+  });
+  INFO(topology.dump());
+  REQUIRE(measured);
+  CHECK(topology["tiers"][0]["demote_to"] == "ddr0");
+  CHECK_THAT(Ctl(on + "topology").out, Contains("hbm0->ddr0") && Contains("DUPLEX"));
+  const TempDir dir;
+  const Outcome toml = Ctl(on + "topology --machine-toml");
+  REQUIRE(toml.code == 0);
+  // Nothing is assumed of tiers and links that the daemon measured.
+  CHECK_THAT(toml.out, Contains("as the daemon measured them") && !Contains("no flash") &&
+                           !Contains("there is no device"));
+  dir.Write("m.toml", toml.out);
+  const Outcome plan =
+      Ctl("plan " HMM_TEST_DATA "/graphs/onnx/light_resnet50.onnx --hbm 90% --machine " +
+          dir.File("m.toml"));
+  INFO(toml.out << plan.out << plan.err);
+  CHECK(plan.code <= 1);  // what it finds depends on what was measured
+  CHECK_THAT(plan.out, Contains("hmmd-hbm0"));
 }
 
 TEST_CASE("evict empties a tier, and says what it did") {

@@ -1,42 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // `hmmctl plan` and `hmmctl graph` as a user runs them, without a daemon: exit codes, both formats,
 // files that one verb writes and another reads.
-#include <sys/wait.h>
-
-#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "support/catch.h"
+#include "support/read_file.h"
+#include "support/run_command.h"
 #include "support/temp_dir.h"
+#include "unit/graph/mindir_builder.h"
 
 namespace {
 
 using Catch::Contains;
+using hmm::testing::MindIrBuilder;
+using hmm::testing::Outcome;
+using hmm::testing::ReadFile;
+using hmm::testing::RunCommand;
 using hmm::testing::TempDir;
 using nlohmann::json;
 
-struct Outcome {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-// Runs hmmctl in a shell; `arguments` are words without quotes.
+// `arguments` are words without quotes.
 Outcome Ctl(const std::string& arguments) {
-  const TempDir dir;
-  const std::string command = HMMCTL_BINARY " --dir /nonexistent " + arguments + " >" +
-                              dir.File("out") + " 2>" + dir.File("err") + " </dev/null";
-  const int status = std::system(command.c_str());
-  REQUIRE(WIFEXITED(status));
-  return {WEXITSTATUS(status), ReadFile(dir.File("out")), ReadFile(dir.File("err"))};
+  return RunCommand(HMMCTL_BINARY " --dir /nonexistent " + arguments);
 }
 
 std::string Text(const std::string& arguments, int code = 0) {
@@ -133,6 +122,120 @@ TEST_CASE("explain, sweep and compare") {
   }
 }
 
+TEST_CASE("graphs in every format, and with the moves of their plan") {
+  const TempDir dir;
+  const std::string model =
+      "graph llama --layers 4 --hidden 256 --heads 4 --kv-heads 2 --ffn 1024 --vocab 2000 "
+      "--tokens 512 --phase train --out ";
+  for (const char* name : {"g.pb", "g.onnx", "g.mindir"}) Text(model + dir.File(name));
+  Text(model + dir.File("named") + " --format mindir");
+  CHECK(ReadFile(dir.File("named")) == ReadFile(dir.File("g.mindir")));
+  for (const char* name : {"g.pb", "g.onnx", "g.mindir"}) {
+    Text("plan " + dir.File(name) + " --hbm 60% --out " + dir.File(name) + ".plan.pb");
+    CHECK(ReadFile(dir.File(name) + ".plan.pb") == ReadFile(dir.File("g.pb.plan.pb")));
+  }
+  // What is written with moves is the graph, and holds the plan.
+  for (const char* name : {"m.onnx", "m.mindir"}) {
+    const std::string moves = dir.File(name);
+    Text("plan " + dir.File("g.pb") + " --hbm 60% --emit-graph " + moves);
+    CHECK(Json("plan check " + moves + " " + dir.File("g.onnx"))["good"] == true);
+    CHECK(Json("plan diff " + dir.File("g.pb.plan.pb") + " " + moves + " " + moves)["same"] ==
+          true);
+    Text("plan " + moves + " --hbm 60% --out " + dir.File("again.pb"));
+    CHECK(ReadFile(dir.File("again.pb")) == ReadFile(dir.File("g.pb.plan.pb")));
+  }
+  const std::string mindir = HMM_TEST_DATA "/graphs/mindir/";
+  Text("plan " + mindir + "lenet_2_0.mindir --hbm 90% --emit-graph " + dir.File("lenet.mindir"));
+  CHECK(Json("graph show " + dir.File("lenet.mindir")) ==
+        Json("graph show " + mindir + "lenet_2_0.mindir"));
+  Fails("graph show " + mindir + "add_encrypted.mindir", 1, "encrypted (AES-GCM)");
+  Fails("plan " + dir.File("g.pb") + " --hbm 60% --emit-graph " + dir.File("m.pb"), 1,
+        "--emit-graph: ");
+  Fails(model + dir.File("x") + " --format onx", 1, "did you mean 'onnx'?");
+  Fails("plan check " + dir.File("g.onnx") + " " + dir.File("g.onnx"), 1, "holds no plan");
+  Fails("plan " + dir.File("g.pb") + " --compare --emit-graph m.onnx", 2, "--emit-graph");
+  Fails("plan " + dir.File("g.mindir") + " --dim a=1 --hbm 60%", 1, "--dim: ");
+}
+
+TEST_CASE("help names every form of a graph") {
+  for (const char* verb : {"plan", "plan check", "plan diff", "graph show"}) {
+    CHECK_THAT(Text(std::string(verb) + " --help"), Contains(".onnx, .mindir, .pb"));
+  }
+  CHECK_THAT(Text("plan check --help"), Contains("`plan --out` or `--emit-graph`"));
+}
+
+TEST_CASE("a plan in a model whose weights are elsewhere") {
+  const TempDir dir;
+  MindIrBuilder b;
+  b.Input(b.top(), "top:x", {16});
+  mind_ir::ExternalDataProto& data = *b.Parameter("w", {16}).mutable_external_data();
+  data.set_location("elsewhere");
+  data.set_length(64);
+  b.Is(b.Node(b.top(), "Mul", {"top:x", "top:w"}, "y"), {16});
+  b.Output(b.top(), "y");
+  const std::string model = dir.File("m.mindir"), moves = dir.File("moves.mindir");
+  dir.Write("m.mindir", b.model.SerializeAsString());
+  Text("plan " + model + " --without-data --hbm 1MiB --emit-graph " + moves);
+  const std::string check = "plan check " + moves + " " + model;
+  const std::string diff = "plan diff " + moves + " " + moves + " " + model;
+  CHECK(Json(check + " --without-data")["good"] == true);
+  CHECK(Json(diff + " --without-data")["same"] == true);
+  Fails(check, 1, "elsewhere");
+  Fails(diff, 1, "elsewhere");
+}
+
+TEST_CASE("a page and a trace beside the plan, and where they cannot be") {
+  const TempDir dir;
+  const std::string graph = SmallModel(dir);
+  const std::string steps = " --steps 20000 ";
+  Text("plan " + graph + steps + "--hbm 60% --report " + dir.File("r.html") + " --trace " +
+       dir.File("t.json"));
+  CHECK_THAT(ReadFile(dir.File("r.html")), Catch::StartsWith("<!doctype html>") &&
+                                               Contains("<h1 class=\"planned\">planned: fits"));
+  const json trace = json::parse(ReadFile(dir.File("t.json")), nullptr, false);
+  REQUIRE_FALSE(trace.is_discarded());
+  CHECK(trace["traceEvents"].size() > 100);
+  Text("plan " + graph + steps + "--hbm 60% --compare --report " + dir.File("c.html"));
+  CHECK_THAT(ReadFile(dir.File("c.html")), Contains("The planners side by side"));
+  // Nothing to trace, something to look at.
+  Text("plan " + graph + " --hbm 1MiB --report " + dir.File("i.html"), 1);
+  CHECK_THAT(ReadFile(dir.File("i.html")), Contains("<h1 class=\"infeasible\">infeasible: op "));
+  const Outcome none = Ctl("plan " + graph + " --hbm 1MiB --trace " + dir.File("none.json"));
+  CHECK(none.code == 1);
+  CHECK_THAT(none.out, Catch::StartsWith("infeasible: op "));
+  CHECK_THAT(none.err, Contains("--trace") && Contains("no plan to trace"));
+  CHECK(ReadFile(dir.File("none.json")).empty());
+  const Outcome neither =
+      Ctl("plan " + graph + " --hbm 1MiB --emit-graph none.onnx --trace none.json");
+  CHECK(neither.code == 1);
+  CHECK_THAT(neither.out, Catch::StartsWith("infeasible: op "));
+  CHECK_THAT(neither.err, Contains("--emit-graph none.onnx, --trace none.json: not written, there "
+                                   "is no plan; infeasible: op "));
+  Fails("plan " + graph + " --sweep --report r.html", 2, "--svg");
+  Fails("plan " + graph + " --sweep --trace t.json", 2, "--trace");
+  Fails("plan " + graph + " --compare --trace t.json", 2, "--compare");
+  Fails("plan " + graph + steps + "--hbm 60% --report " + dir.File("none/r.html"), 1,
+        "none/r.html: No such file");
+}
+
+TEST_CASE("no output overwrites an input, or another output") {
+  const TempDir dir;
+  const std::string graph = SmallModel(dir), plan = "plan " + graph + " --hbm 75% ";
+  const std::string whole = ReadFile(graph);
+  std::filesystem::create_symlink(graph, dir.File("link"));
+  Fails(plan + "--report " + graph, 1, "--report " + graph + ": would overwrite GRAPH " + graph);
+  Fails(plan + "--trace " + dir.File("link"), 1, "would overwrite GRAPH");
+  Fails(plan + "--out " + graph, 1, "would overwrite GRAPH");
+  Fails("graph show " + graph + " --out " + graph, 1, "would overwrite GRAPH");
+  CHECK(ReadFile(graph) == whole);
+  const std::string out = dir.File("k.pb");
+  Fails(plan + "--out " + out + " --report " + out, 1,
+        "--report " + out + ": would overwrite --out");
+  Fails(plan + "--out " + out + " --trace " + dir.File("./k.pb"), 1, "would overwrite --out");
+  CHECK(ReadFile(out).empty());
+  Text(plan + "--report /dev/null --trace /dev/null");
+}
+
 TEST_CASE("layouts of minimalloc's form") {
   const TempDir dir;
   const std::string csv = HMM_TEST_DATA "/alloc/input.12.csv";
@@ -168,8 +271,15 @@ TEST_CASE("what is wrong is said on one line: flag, file, and the nearest known"
   Fails("plan " + graph + " --dim a=1", 1, "--dim");
   Fails("plan " + graph + " --planner lry", 1, "'lru'");
   Fails("plan " + graph + " --machine h10", 1, "h100");
-  Fails("plan " + graph + " --hbm 75% --out " + dir.File("none/p.pb"), 1, "none/p.pb");
+  Fails("plan " + graph + " --hbm 75% --out " + dir.File("none/p.pb"), 1,
+        "none/p.pb: No such file");
   Fails("plan " + graph + " --hbm 75% --out " + dir.File("p.txt"), 1, "p.txt");
+  Fails("plan " + graph + " --hbm 75% --emit-graph " + dir.File("m.txt"), 1,
+        "m.txt: the name must end in .onnx or .mindir\n");
+  for (const std::string& to : {"graph show " + graph + " --out ", std::string("plan check ")}) {
+    Fails(to + dir.File("g.txt") + (to == "plan check " ? " " + graph : ""), 1,
+          "or in .pb or .binpb (binary), in .onnx or in .mindir");
+  }
   Fails("plan " + cut, 1, "cut.pb");
   Fails("plan " + dir.File("none.pb"), 1, "none.pb");
   Fails("plan llama-9b", 1, "llama-8b");

@@ -22,6 +22,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   (void)daemon::ChooseTiers(*config, resources);
   if (!daemon::CheckConfig(*config, resources).ok()) return 0;
   (void)daemon::Summary(*config);
+  (void)daemon::TenantLimitsOf(*config);
+  // What is printed means the same: to the letter, but for where values come from.
+  const std::string printed = daemon::EffectiveConfigText(*config);
+  if (!daemon::ParseConfig(printed, "printed.toml").ok()) __builtin_trap();
   for (const daemon::TierConfig& tier : config->tiers) (void)daemon::PageModeOf(tier);
   return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// make_seeds OUT ONNX: writes the seeds that our own writers make, OUT/<target>/<name>, and the
-// models that stand as text in the folder ONNX.
+// make_seeds OUT ONNX MINDIR: writes the seeds that our own writers make, OUT/<target>/<name>, and
+// the models that stand as text in the folders ONNX and MINDIR.
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -12,11 +12,13 @@
 
 #include "fuzz/cases.h"
 #include "fuzz/require.h"
+#include "graph/export.h"
 #include "graph/file_error.h"
 #include "graph/graph_proto.h"
 #include "graph/machine_file.h"
 #include "graph/plan_proto.h"
 #include "graph/profile.h"
+#include "mindir.pb.h"
 #include "onnx/onnx_pb.h"
 #include "plan/planner.h"
 
@@ -31,6 +33,16 @@ void Write(const fs::path& path, const absl::StatusOr<std::string>& bytes) {
   fuzz::RequireOk(graph::WriteFileBytes(path.string(), *bytes), path.string());
 }
 
+// With the moves of its plan in it.
+void WriteAnnotated(const fs::path& out, const std::string& name, const plan::Graph& graph,
+                    const plan::Plan& plan) {
+  if (plan.verdict != plan::Verdict::kPlanned) return;
+  for (const std::string format : {"onnx", "mindir"}) {
+    const fs::path path = out / format / (name + "_moves." + format);
+    fuzz::RequireOk(graph::WriteAnnotatedGraph({"", {}, graph, plan}, path.string()), name);
+  }
+}
+
 void WriteCases(const fs::path& out) {
   const std::vector<hmm::testing::GenCase> cases = fuzz::SmallCases();
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -43,6 +55,9 @@ void WriteCases(const fs::path& out) {
     fuzz::RequireOk(plan.status(), name);
     const graph::GraphIdentity identity = graph::IdentityOf(c.graph);
     Write(out / "graph" / (name + ".pb"), graph::FormatGraphBinary(c.graph));
+    Write(out / "onnx" / (name + ".onnx"), graph::FormatGraphOnnx(c.graph));
+    Write(out / "mindir" / (name + ".mindir"), graph::FormatGraphMindIr(c.graph));
+    WriteAnnotated(out, name, c.graph, *plan);
     Write(out / "plan" / (name + ".pb"), graph::FormatPlanBinary(*plan, identity));
     if (i % 4 == 0) {
       Write(out / "graph" / (name + ".pbtxt"), graph::FormatGraphText(c.graph));
@@ -63,25 +78,28 @@ void WriteCases(const fs::path& out) {
   }
 }
 
-void WriteModels(const fs::path& out, const fs::path& models) {
+template <typename Model>
+void WriteModels(const fs::path& out, const fs::path& models, const std::string& ending) {
   for (const fs::directory_entry& entry : fs::directory_iterator(models)) {
     const auto text = graph::ReadFileBytes(entry.path().string(), kMiB);
     fuzz::RequireOk(text.status(), entry.path().string());
-    onnx::ModelProto model;
+    Model model;
     fuzz::Require(google::protobuf::TextFormat::ParseFromString(*text, &model),
                   entry.path().string() + " is a model");
-    Write(out / "onnx" / (entry.path().stem().string() + ".onnx"), model.SerializeAsString());
+    Write(out / (entry.path().stem().string() + ending), model.SerializeAsString());
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fputs("make_seeds OUT ONNX\n", stderr);
+  if (argc != 4) {
+    std::fputs("make_seeds OUT ONNX MINDIR\n", stderr);
     return 2;
   }
   WriteCases(argv[1]);
-  WriteModels(argv[1], argv[2]);
+  const fs::path out = argv[1];
+  WriteModels<onnx::ModelProto>(out / "onnx", argv[2], ".onnx");
+  WriteModels<mind_ir::ModelProto>(out / "mindir", argv[3], ".mindir");
   return 0;
 }

@@ -59,6 +59,12 @@ if [ ! -x "$prefix/bin/hmmd" ]; then
   echo "no hmmd in this build: the rest needs one"
   exit 1
 fi
+step "manual pages and completions"
+for text in man/man1/hmmctl.1 man/man8/hmmd.8 man/man5/hmmd.toml.5 \
+    bash-completion/completions/hmmctl zsh/site-functions/_hmmctl \
+    fish/vendor_completions.d/hmmctl.fish; do
+  [ -s "$prefix/share/$text" ] || { echo "$text is missing or empty"; exit 1; }
+done
 step "against the installed daemon"
 for consumer in "$work/cmake/consumer" "$work/plain"; do
   dir=$(mktemp -d "$work/run.XXXXXX")

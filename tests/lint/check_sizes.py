@@ -11,7 +11,7 @@ import lintlib
 
 FILE_LINES = 800
 FUNCTION_LINES = 100
-_SOURCES = lintlib.CPP + (".py", ".sh", ".proto", ".cmake", ".pml")
+_SOURCES = lintlib.CPP + (".py", ".sh", ".proto", ".cmake", ".pml", ".js", ".mjs", ".css", ".html")
 _ACCESS = re.compile(r"\b(?:public|private|protected)\s*:(?!:)")
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
 _TEMPLATE = re.compile(r"\btemplate\s*<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>")

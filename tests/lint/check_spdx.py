@@ -7,10 +7,12 @@ import lintlib
 
 LINE = "SPDX-License-Identifier: Apache-2.0"
 _SUFFIXES = lintlib.CPP + (".py", ".sh", ".proto", ".cmake", ".pml", ".toml", ".service", ".socket",
-                           ".in", ".conf", ".c", ".pyi")
+                           ".in", ".conf", ".c", ".pyi", ".js", ".mjs", ".css", ".html")
 _NAMES = ("CMakeLists.txt", "Dockerfile", "Containerfile")
 # Files of others, under the same licence, that keep their own notice.
 _FOREIGN = ("proto/google/",)
+# Files of others under a licence of their own, which lies beside them.
+_LICENSED = ("client/ctl/report/third_party/",)
 
 
 def _wants(path, text):
@@ -21,7 +23,7 @@ def _wants(path, text):
 def check(root):
     problems = []
     for path in lintlib.all_files(root):
-        if path.startswith("tests/data/"):
+        if path.startswith(("tests/data/",) + _LICENSED):
             continue
         text = lintlib.read(root, path)
         if not _wants(path, text):

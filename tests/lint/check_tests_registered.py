@@ -2,7 +2,7 @@
 """Every test in the tree is run, and none is switched off.
 
 A tests/**/*_test.cc counts as run when an executable built from it is what a CTest test starts; a
-*_test.sh or *_test.py when a CTest command names it. What CTest really has is asked of the build
+*_test.sh, *_test.py or *_test.mjs when a CTest command names it. What CTest really has is asked of the build
 tree: tests/CMakeLists.txt writes "executable<TAB>source" lines to test_sources.txt there.
 """
 
@@ -55,27 +55,32 @@ def unregistered(root, names, executables, commands):
             if os.path.realpath(Path(root) / n) not in run]
 
 
-def ctest_commands(folder):
-    """The words of every add_test of a build tree, from the files CTest itself reads. (Its own
+def ctest_tests(folder):
+    """(name, words) of every add_test of a build tree, from the files CTest itself reads. (Its own
     --show-only leaves out the commands of what is not built yet.)"""
     path = Path(folder) / "CTestTestfile.cmake"
     text = path.read_text() if path.exists() else ""  # a folder entered before enable_testing()
-    commands = [re.findall(r'"((?:\\.|[^"\\])*)"', line)
-                for line in text.splitlines() if line.startswith("add_test(")]
+    tests = [(name or plain, re.findall(r'"((?:\\.|[^"\\])*)"', words)) for name, plain, words in
+             re.findall(r"^add_test\((?:\[=*\[(.*?)\]=*\]|(\S+)) (.*)", text, re.MULTILINE)]
     for below in re.findall(r'^subdirs\("([^"]*)"\)', text, re.MULTILINE):
-        commands += ctest_commands(Path(folder) / below)
-    return commands
+        tests += ctest_tests(Path(folder) / below)
+    return tests
 
 
-def check(root, build):
+def sources_of(build):
+    """{executable: set of sources} of the tests of a build tree."""
     executables = {}
     for line in (Path(build) / "test_sources.txt").read_text().splitlines():
         exe, source = line.split("\t")
         executables.setdefault(exe, set()).add(os.path.realpath(source))
+    return executables
+
+
+def check(root, build):
     files = [f for f in lintlib.all_files(root)
              if f.startswith("tests/") and not f.startswith(("tests/data/", "tests/install/consumer"))]
-    names = [f for f in files if re.search(r"_test\.(cc|sh|py)$", f)]
-    problems = unregistered(root, names, executables, ctest_commands(build))
+    names = [f for f in files if re.search(r"_test\.(cc|sh|py|mjs)$", f)]
+    problems = unregistered(root, names, sources_of(build), [words for _, words in ctest_tests(build)])
     for path in files:
         if path.endswith(lintlib.CPP) or path.endswith("CMakeLists.txt"):
             problems += switched_off(path, lintlib.read(root, path))

@@ -34,7 +34,9 @@ reason. The message is for people and may change; codes and reasons do not.
 | an element of a batch, on the wire | `ElementError.reason` and `.retry_ms` (0: waiting does not help) |
 | `hmmd`, `hmmctl` | the message on standard error; exit status 1 (2: wrong usage) |
 
-A reason that a client does not know yet reads as `INTERNAL`.
+A reason that a client does not know yet reads as `INTERNAL`. What gRPC itself refuses, before hmmd sees
+it, has a code but no `ErrorInfo`, hence no reason: UNIMPLEMENTED for an unknown method, RESOURCE_EXHAUSTED
+for a request above `message_max`, INTERNAL for one that cannot be parsed.
 
 | reason | what it means, and what to do |
 |---|---|

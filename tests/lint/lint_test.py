@@ -8,11 +8,14 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import check_doc_snippets
 import check_errors_doc
 import check_format
+import check_guarantees
 import check_includes
 import check_installed_headers
 import check_paths
+import check_registration
 import check_sizes
 import check_spdx
 import check_tests_registered
@@ -203,8 +206,9 @@ class Registered(unittest.TestCase):
                       "tests/CTestTestfile.cmake": 'add_test(a_test "/b/a_test" "-x")\n'
                                                    'add_test([=[b c]=] "/bin/sh" "/t/b_test.sh")\n',
                       "stale/CTestTestfile.cmake": 'add_test(old "/b/old")\n'}) as build:
-            self.assertEqual(check_tests_registered.ctest_commands(build),
-                             [["/b/a_test", "-x"], ["/bin/sh", "/t/b_test.sh"]])
+            self.assertEqual(check_tests_registered.ctest_tests(build),
+                             [("a_test", ["/b/a_test", "-x"]),
+                              ("b c", ["/bin/sh", "/t/b_test.sh"])])
 
     def test_what_is_switched_off_is_found(self):
         case = 'TEST_CASE("a' + '", "[x][.slow]") {}\n'
@@ -219,6 +223,49 @@ class Registered(unittest.TestCase):
         self.assertEqual(check_tests_registered.switched_off("tests/a_test.cc", good), [])
 
 
+class Guarantees(unittest.TestCase):
+    programs = {"a_test": [("case 1: it holds", "[x][case 1]"), ("other", "")],
+                "b_test": [("case 2: it ends", "[case 2]")], "stress_1": [], "lint_x": []}
+    good = """
+| promise | test |
+|---|---|
+| it holds | `a_test` "it holds", `stress_*`, `fuzz_in`, cases 1 and 2 |
+
+| # | what is done | test |
+|---|---|---|
+| 1 | this | `a_test`; (`lint_x`) |
+| 2 | that | `b_test` |
+
+| | |
+|---|---|
+| `nothing` | of this is looked at |
+"""
+
+    def found(self, old="", new="", programs=None):
+        with tree_of({"tests/fuzz/fuzz_in.cc": ""}) as root:
+            return check_guarantees.judge(root, self.good.replace(old, new) if old else self.good,
+                                          {**self.programs, **(programs or {})})
+
+    def test_a_true_page_passes(self):
+        self.assertEqual(self.found(), [])
+
+    def test_what_is_not_there_is_found(self):
+        for old, new in (("`stress_*`", "`stres_*`"), ("fuzz_in", "fuzz_out"),
+                         ("it holds\",", "it held\","), ("1 and 2", "1 and 3"),
+                         ("`b_test`", "none")):
+            with self.subTest(new):
+                self.assertNotEqual(self.found(old, new), [])
+
+    def test_tags_and_rows_go_together(self):
+        self.assertIn("has no TEST_CASE tagged", self.found("`b_test`", "`b_test`, `a_test`")[0])
+        self.assertIn("is not named", self.found(programs={"c_test": [("c", "[case 2]")]})[0])
+        self.assertIn("is no row", self.found(programs={"c_test": [("c", "[case 3]")]})[0])
+
+    def test_names_and_tags_are_read_from_sources(self):
+        code = 'TEST_CASE("a' + '; \\"b\\" " "c",\n  "[x][case 7]") {}\n// TEST_CASE' + '("d", "[e]")\n'
+        self.assertEqual(check_guarantees.test_cases(code), [('a; \\"b\\" c', "[x][case 7]")])
+
+
 class InstalledHeaders(unittest.TestCase):
     def found(self, text):
         return problems(check_installed_headers,
@@ -230,6 +277,22 @@ class InstalledHeaders(unittest.TestCase):
         self.assertTrue(self.found("#include <grpc/grpc.h>\n"))
         self.assertTrue(self.found('#include "base/u.h"\n'))
         self.assertTrue(self.found('#include "../../../src/base/u.h"\n'))
+
+
+class DocSnippets(unittest.TestCase):
+    def found(self, page):
+        return problems(check_doc_snippets, {"docs/client.md": page, "README.md": "```cpp\nint x;\n```\n"},
+                        compiler="c++")
+
+    def test_the_snippets_of_a_page_are_one_file(self):
+        self.assertEqual(self.found("A\n```cpp\nint f();\n```\nB\n```cpp\nint g() { return f(); }\n```\n"),
+                         [])
+
+    def test_an_error_is_told_with_the_line_of_the_page(self):
+        found = self.found("A\n\n```cpp\nint f();\nint g() { return h(); }\n```\n")
+        self.assertEqual(len(found), 1)
+        self.assertIn("docs/client.md:5:", found[0])
+        self.assertEqual(len(self.found("no snippet\n")), 1)
 
 
 class ErrorsDoc(unittest.TestCase):
@@ -279,6 +342,17 @@ class Units(unittest.TestCase):
     def test_private_users_is_found(self):
         text = self.shipped.read_text() + "\nPrivateUsers=yes\n"
         self.assertTrue(any("PrivateUsers" in f for f in check_units.judge("a.service", text)))
+
+
+class Registration(unittest.TestCase):
+    def test_finds_what_registers_memory(self):
+        found = check_registration.judge("a.cc", "x();\nio_uring_register_buffers(&r, v, 1);\n")
+        self.assertEqual(found, ["a.cc:2: io_uring_register_buffers: arena memory is never "
+                                 "registered"])
+
+    def test_lets_the_rest_pass(self):
+        self.assertEqual(check_registration.judge(
+            "a.cc", "// io_uring_register_buffers is not for us\nRegister(verb);\n"), [])
 
 
 if __name__ == "__main__":

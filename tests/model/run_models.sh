@@ -20,6 +20,7 @@ readonly limit_s=240           # a variant; the largest needs 20 s
 readonly variants=(
   "pin -"
   "release -"
+  "fence -"
   "pin BREAK_CLIENT_ORDER"
   "pin BREAK_DAEMON_ORDER"
   "pin BREAK_GENERATION"
@@ -32,6 +33,11 @@ readonly variants=(
   "release BREAK_PIN_FIRST"
   "release BREAK_OLDEST"
   "release BREAK_SETTLED"
+  "fence BREAK_ONCE"
+  "fence BREAK_SEQUENCE"
+  "fence BREAK_ARM_ORDER"
+  "fence BREAK_SIGNAL_ORDER"
+  "fence BREAK_LOOK_AGAIN"
 )
 
 # What pan's output says: "right", "wrong: <assertion>" or "broken: <why>" (says nothing about the

@@ -271,7 +271,7 @@ TEST_CASE("handles and keys at once, and page tokens of another's making") {
   list.set_page_token("next please");
   v1::ListTensorsResponse listed;
   CHECK(CodeAndReason(client.stubs().inspection->ListTensors(
-            client.Context().get(), list, &listed)) == "INVALID_ARGUMENT/BAD_ARGUMENT");
+            client.Context().get(), list, &listed)) == "INVALID_ARGUMENT/PAGE_TOKEN");
   list.set_page_token("");
   list.set_tier("hbm7");
   CHECK(CodeAndReason(client.stubs().inspection->ListTensors(client.Context().get(), list,

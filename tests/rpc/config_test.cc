@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/status.h"
+#include "daemon/log_format.h"
 #include "daemon/text.h"
 #include "support/catch.h"
 #include "support/temp_dir.h"
@@ -107,9 +108,22 @@ TEST_CASE("values are read with their units") {
   CHECK(config->tiers[2].capacity_bytes == 10 * kGiB);
   CHECK(config->tiers[2].path == "/var/lib/hmm/flash0.tier");
   CHECK(config->tiers[2].high == 0.9);
+  // Nothing needs no unit.
+  CHECK(Read(std::string(kDdr) + "reserve = \"0\"\n")->tiers[0].reserve_bytes == 0);
+  CHECK(Read(std::string(kDdr) + "reserve = \"4096B\"\n").ok());
 }
 
-TEST_CASE("unknown keys are named with file, line and the nearest known one") {
+TEST_CASE("every level that the file takes can also be set, and the other way round") {
+  const std::string before = LogLevel();
+  for (const char* level : {"trace", "debug", "info", "warn", "error", "critical", "off"}) {
+    INFO(level);
+    CHECK(Read("[daemon]\nlog_level = \"" + std::string(level) + "\"\n" + kDdr).ok());
+    CHECK(SetLogLevel(level).ok());
+  }
+  CHECK(SetLogLevel(before).ok());
+}
+
+TEST_CASE("unknown keys are named with file, line and the nearest known one", "[case 29]") {
   CHECK_THAT(
       Refusal("\n[daemon]\nlog_levle = \"info\"\n"),
       StartsWith("hmmd.toml:3: daemon.log_levle: ") && Contains("did you mean 'log_level'?"));
@@ -124,12 +138,17 @@ TEST_CASE("unknown keys are named with file, line and the nearest known one") {
   CHECK_THAT(Refusal("[daemon]\ndir = \n"), StartsWith("hmmd.toml:2: syntax: "));
 }
 
-TEST_CASE("units that are not ours are refused with what to write") {
+TEST_CASE("units that are not ours are refused with what to write", "[case 28]") {
   const std::string tier = "[[tier]]\nname = \"ddr0\"\nkind = \"ddr\"\ncapacity = ";
   CHECK_THAT(Refusal(tier + "\"64MB\"\n"),
              StartsWith("hmmd.toml:4: ") && Contains("write \"64MiB\""));
   CHECK_THAT(Refusal(tier + "0.8\n"), Contains("write \"80%\""));
   CHECK_THAT(Refusal(tier + "1073741824\n"), Contains("has no unit"));
+  CHECK_THAT(Refusal(tier + "\"1073741824\"\n"),
+             Contains("'1073741824' has no unit") && Contains("\"1073741824B\""));
+  CHECK_THAT(Refusal("[move]\nio_unit = \"65536\"\n"), Contains("has no unit"));
+  CHECK_THAT(Refusal("[move]\nio_unit = 65536\n"), Contains("a size in quotes"));
+  CHECK_THAT(Refusal(std::string(kDdr) + "link_bandwidth = \"4096/s\"\n"), Contains("has no unit"));
   CHECK_THAT(Refusal(tier + "\"120%\"\n"), Contains("percentage"));
   CHECK_THAT(Refusal(tier + "\"lots\"\n"), Contains("64KiB"));
   CHECK_THAT(Refusal(tier + "true\n"), Contains("8GiB"));
@@ -149,11 +168,15 @@ TEST_CASE("units that are not ours are refused with what to write") {
 TEST_CASE("tiers that contradict themselves") {
   CHECK_THAT(Refusal(std::string(kDdr) + "high = 0.7\nlow = 0.8\n"), Contains("tier ddr0"));
   CHECK_THAT(Refusal(std::string(kDdr) + "reserve = \"2GiB\"\n"), Contains("reserve"));
+  CHECK_THAT(Refusal(std::string(kDdr) + "reserve = \"99%\"\n"), Contains("more than half"));
+  CHECK(Read(std::string(kDdr) + "reserve = \"50%\"\n").ok());
+  CHECK_THAT(Refusal(std::string(kDdr) + "reserve = \"-5MiB\"\n"),
+             Contains("negative") && Contains("4096B") && !Contains("plain count"));
   CHECK_THAT(Refusal(std::string(kDdr) + kDdr), Contains("another tier has this name"));
   CHECK_THAT(Refusal(std::string(kDdr) + "commit_chunk = \"96KiB\"\n"), Contains("power of two"));
   CHECK_THAT(Refusal(std::string(kDdr) + "commit_chunk = \"4KiB\"\n"), Contains("64KiB"));
   CHECK_THAT(Refusal(std::string(kDdr) + "numa_node = 7\n"), Contains("numa_node"));
-  CHECK_THAT(Refusal(std::string(kDdr) + "emulated = true\n"), Contains("only an hbm tier"));
+  CHECK_THAT(Refusal(std::string(kDdr) + "emulated = true\n"), Contains("give its link_bandwidth"));
   CHECK_THAT(Refusal(std::string(kDdr) + "path = \"/x\"\n"), Contains("only a flash tier"));
   const std::string hbm = "[[tier]]\nname = \"hbm0\"\nkind = \"hbm\"\ncapacity = \"1GiB\"\n";
   CHECK_THAT(Refusal(hbm), Contains("emulated = true"));
@@ -249,6 +272,20 @@ TEST_CASE("limits that would turn into others are refused") {
              Contains("16777216 has no unit"));
 }
 
+TEST_CASE("how many events and moves are kept has bounds") {
+  const auto config =
+      Read(std::string("[limits]\nevents_kept = 256\nmoves_kept = 1048576\n") + kDdr);
+  REQUIRE(config.ok());
+  CHECK(config->limits.events_kept == 256);
+  CHECK(config->limits.moves_kept == 1048576);
+  for (const char* key : {"events_kept", "moves_kept"}) {
+    for (const char* value : {"0", "255", "1048577"}) {
+      CHECK_THAT(Refusal(std::string("[limits]\n") + key + " = " + value + "\n" + kDdr),
+                 StartsWith(std::string("hmmd.toml:2: limits.") + key) && Contains("256..1048576"));
+    }
+  }
+}
+
 TEST_CASE("a file that is not there, or is none, says so") {
   const testing::TempDir dir;
   CHECK_THAT(std::string(LoadConfig(dir.File("")).status().message()), Contains("directory"));
@@ -256,6 +293,98 @@ TEST_CASE("a file that is not there, or is none, says so") {
   const auto config = LoadConfig("/no/such/hmmd.toml");
   REQUIRE(!config.ok());
   CHECK(config.status().code() == absl::StatusCode::kNotFound);
+}
+
+namespace {
+
+constexpr char kHbm[] = "[[tier]]\nname = \"hbm0\"\nkind = \"hbm\"\ncapacity = \"1GiB\"\n";
+constexpr char kFlash[] = "[[tier]]\nname = \"f\"\nkind = \"flash\"\ncapacity = \"1GiB\"\n";
+
+Resources MachineOf(const std::string& topology) {
+  Resources resources = Machine16();
+  resources.topology = tier::ReadTopology(
+      {tier::TopologySource::Kind::kXml, HMM_SOURCE_DIR "/tests/data/topology/" + topology});
+  REQUIRE(resources.topology.ok());
+  return resources;
+}
+
+}  // namespace
+
+TEST_CASE("demotion paths are checked by name and line, and tiers ordered by them") {
+  const std::string two =
+      std::string(kDdr) + "[[tier]]\nname = \"ddr1\"\nkind = \"ddr\"\n" + "capacity = \"1GiB\"\n";
+  CHECK_THAT(Refusal(two + "demote_to = \"ddr2\"\n"),
+             StartsWith("hmmd.toml:5: tier ddr1: demote_to: there is no tier 'ddr2'"));
+  CHECK_THAT(Refusal(std::string(kDdr) + "demote_to = \"ddr1\"\n" + two.substr(sizeof(kDdr) - 1) +
+                     "demote_to = \"ddr0\"\n"),
+             Contains("circle: ddr0 -> ddr1 -> ddr0"));
+  CHECK_THAT(Refusal(std::string(kHbm) + "emulated = true\n" + kDdr + "demote_to = \"hbm0\"\n"),
+             Contains("hbm0 is hbm, faster than ddr"));
+  const auto config = Read(two + "demote_to = \"ddr0\"\n" + kFlash);
+  REQUIRE(config.ok());
+  CHECK(config->tiers[0].name == "ddr1");
+  CHECK(config->tiers[0].below == TierId{1});
+  CHECK(config->tiers[1].name == "ddr0");
+  CHECK(config->tiers[1].below == TierId{2});
+  CHECK_FALSE(config->tiers[2].below.has_value());
+}
+
+TEST_CASE("a link's bandwidth has its unit and belongs to what is emulated") {
+  const std::string hbm = std::string(kHbm) + "emulated = true\n";
+  const auto config = Read(hbm + "link_bandwidth = \"16GiB/s\"\n" + kDdr +
+                           "emulated = true\nlink_bandwidth = \"512MiB/s\"\n");
+  INFO(config.status());
+  REQUIRE(config.ok());
+  CHECK(config->tiers[0].link_bandwidth == 16 * kGiB);
+  CHECK(config->tiers[1].link_bandwidth == 512 * kMiB);
+  CHECK_THAT(Refusal(hbm + "link_bandwidth = \"16GiB\"\n"), Contains("\"16GiB/s\""));
+  CHECK_THAT(Refusal(hbm + "link_bandwidth = 5\n"), Contains("\"16GiB/s\""));
+  CHECK_THAT(Refusal(hbm + "link_bandwidth = \"16GB/s\"\n"), Contains("write \"16GiB\""));
+  CHECK_THAT(Refusal(hbm + "link_bandwidth = \"0B/s\"\n"), Contains("0 is no bandwidth"));
+  CHECK_THAT(Refusal(std::string(kDdr) + "link_bandwidth = \"1GiB/s\"\n"),
+             Contains("only an emulated tier has one"));
+  CHECK_THAT(Refusal(std::string(kDdr) + kFlash + "emulated = true\n"),
+             Contains("a flash tier cannot be"));
+}
+
+TEST_CASE("NUMA nodes are the machine's: unknown ones refused, forbidden ones warned of") {
+  const std::string on = "numa_node = ";
+  absl::StatusOr<Config> config = ParseConfig(std::string(kDdr) + on + "2\n", "hmmd.toml");
+  REQUIRE(config.ok());
+  const absl::Status unknown = CheckConfig(*config, MachineOf("cpuset_one_node.xml"));
+  CHECK_THAT(std::string(MessageOf(unknown)), Contains("has no node 2; it has 0, 1"));
+
+  config = ParseConfig(std::string(kDdr) + on + "1\n", "hmmd.toml");
+  REQUIRE(CheckConfig(*config, MachineOf("cpuset_one_node.xml")).ok());
+  REQUIRE(config->warnings.size() == 1);
+  CHECK_THAT(config->warnings[0],
+             StartsWith("ddr0: the cpuset of this process forbids NUMA node 1"));
+
+  Resources unreadable = Machine16();
+  unreadable.topology = Error(absl::StatusCode::kFailedPrecondition, Reason::kIo, "hwloc: no");
+  config = ParseConfig(kDdr, "hmmd.toml");
+  REQUIRE(CheckConfig(*config, unreadable).ok());
+  REQUIRE(config->warnings.size() == 1);
+  CHECK_THAT(config->warnings[0], StartsWith("hwloc: no"));
+}
+
+TEST_CASE("HBM that is a node: each package's goes to its own DRAM") {
+  std::string text;
+  for (const char* tier : {"hbm0 hbm 2", "hbm1 hbm 3", "ddr0 ddr 0", "ddr1 ddr 1"}) {
+    std::istringstream words(tier);
+    std::string name, kind, node;
+    words >> name >> kind >> node;
+    text += "[[tier]]\nname = \"" + name + "\"\nkind = \"" + kind +
+            "\"\ncapacity = \"1GiB\"\nnuma_node = " + node + "\n";
+  }
+  absl::StatusOr<Config> config = ParseConfig(text, "hmmd.toml");
+  REQUIRE(config.ok());
+  const absl::Status checked = CheckConfig(*config, MachineOf("xeon_max.xml"));
+  INFO(checked.ToString());
+  REQUIRE(checked.ok());
+  CHECK(config->tiers[0].below == TierId{2});
+  CHECK(config->tiers[1].below == TierId{3});
+  CHECK(config->tiers[2].rank == 1);
 }
 
 }  // namespace hmm::daemon

@@ -136,6 +136,32 @@ TEST_CASE("connections beyond the cap are closed, and those within it go on") {
   CHECK(client.Status().epoch() != 0);
 }
 
+TEST_CASE("a tenant's own bound turns its next connection away, and nobody else's") {
+  InProcessDaemon daemon([](daemon::Config& config) {
+    daemon::TenantConfig pod;
+    pod.name = "pod";
+    pod.dir = config.dir + "/pod";
+    pod.connections_max = 1;
+    config.tenants.push_back(pod);
+  });
+  const auto closed = [&] {
+    const share::UniqueFd next(ConnectUnix(daemon.dir() + "/pod/hmm.sock", SOCK_STREAM));
+    REQUIRE(next.valid());
+    char byte = 0;
+    return recv(next.get(), &byte, 1, 0) <= 0;
+  };
+  for (int i = 0; i < 5; ++i) {  // and each that ends gives its place back
+    RawClient client(daemon.dir() + "/pod");
+    const auto context = client.Context();
+    context->set_wait_for_ready(true);
+    v1::GetStatusResponse status;
+    CHECK(client.stubs().inspection->GetStatus(context.get(), {}, &status).ok());
+    CHECK(closed());
+    RawClient other(daemon.dir());
+    CHECK(other.Status().epoch() != 0);
+  }
+}
+
 TEST_CASE("a connection that ends gives its place back") {
   InProcessDaemon daemon([](daemon::Config& config) { config.connections_max = 1; });
   for (int i = 0; i < 20; ++i) {

@@ -53,6 +53,7 @@ daemon::Config SmallConfig(const std::string& dir) {
   config.dir = dir;
   config.state_dir = dir + "/state";
   config.commit_headroom = 16 * kMiB;
+  config.calibrate = "never";  // a second less for each of many daemons
   config.limits.max_tensors = 4096;
   config.tiers = {Tier("hbm0", "hbm", 2 * kMiB), Tier("ddr0", "ddr", 4 * kMiB),
                   Tier("flash0", "flash", 8 * kMiB)};
@@ -106,6 +107,7 @@ Stubs::Stubs(const std::string& dir, const std::string& socket) {
   const auto channel = grpc::CreateCustomChannel("unix:" + dir + "/" + socket,
                                                  grpc::InsecureChannelCredentials(), arguments);
   memory = v1::Memory::NewStub(channel);
+  regions = v1::Regions::NewStub(channel);
   inspection = v1::Inspection::NewStub(channel);
   admin = v1::Admin::NewStub(channel);
   health = grpc::health::v1::Health::NewStub(channel);

@@ -15,6 +15,7 @@
 #include "hmm/v1/admin.grpc.pb.h"
 #include "hmm/v1/inspection.grpc.pb.h"
 #include "hmm/v1/memory.grpc.pb.h"
+#include "hmm/v1/regions.grpc.pb.h"
 #include "rpc/raw_session.h"
 #include "support/temp_dir.h"
 
@@ -49,6 +50,7 @@ class Stubs {
  public:
   Stubs(const std::string& dir, const std::string& socket);
   std::unique_ptr<v1::Memory::Stub> memory;
+  std::unique_ptr<v1::Regions::Stub> regions;
   std::unique_ptr<v1::Inspection::Stub> inspection;
   std::unique_ptr<v1::Admin::Stub> admin;
   std::unique_ptr<grpc::health::v1::Health::Stub> health;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -25,6 +26,9 @@ namespace hmm::testing {
 const char kSmallTiers[] = R"(
 [daemon]
 commit_headroom = "16MiB"
+
+[calibration]
+at_start = "never"
 
 [[tier]]
 name = "hbm0"
@@ -156,5 +160,14 @@ int DaemonProcess::Terminate() {
 
 void DaemonProcess::Stop() { child_->Stop(); }
 void DaemonProcess::Continue() { child_->Signal(SIGCONT); }
+
+std::uint64_t OwnMemoryKib(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  unsigned long kib = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (std::sscanf(line.c_str(), "RssAnon: %lu", &kib) == 1) break;
+  }
+  return kib;
+}
 
 }  // namespace hmm::testing

@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ class ChildProcess {
   int status_ = 0;
   bool ended_ = false;
 };
+
+// KiB that a process has for itself: without what it shares, which the arenas are.
+std::uint64_t OwnMemoryKib(pid_t pid);
 
 class DaemonProcess {
  public:

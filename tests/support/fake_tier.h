@@ -24,7 +24,8 @@ struct FakeTierOptions {
   tier::TierOptions tier;
   TierId id = 0;
   bool mappable = true;
-  Bytes unit = 64;  // of lengths and offsets; a power of two
+  Bytes unit = 64;     // of lengths and offsets; a power of two
+  Bytes chunk = 1024;  // of what SparseRanges names; a multiple of unit
 };
 
 class FakeTier final : public tier::Tier, public ByteStore {
@@ -34,8 +35,10 @@ class FakeTier final : public tier::Tier, public ByteStore {
         segment_((static_cast<SegmentId>(options.id) << 16) | 1),
         mappable_(options.mappable),
         unit_(options.unit),
+        chunk_(options.chunk),
+        bytes_max_(2 * capacity()),
         extents_(options.unit),
-        bytes_(static_cast<std::byte*>(std::aligned_alloc(4096, RoundUp(capacity(), 4096)))) {
+        bytes_(static_cast<std::byte*>(std::aligned_alloc(4096, RoundUp(bytes_max_, 4096)))) {
     HMM_CHECK(capacity() > 0 && bytes_ != nullptr);
     extents_.AddFree({0, capacity()});
     mutable_ledger().Transfer(tier::ByteState::kFree, tier::ByteState::kCommittedFree, capacity());
@@ -46,6 +49,9 @@ class FakeTier final : public tier::Tier, public ByteStore {
     fail_in_ = nth;
     failure_ = std::move(status);
   }
+
+  // Something is in the way of a smaller size from now on, whatever moves out of it: what is used.
+  void KeepObstacles() { keep_obstacles_ = true; }
 
   // What the next Audit finds.
   void ReportExcess(TenantId tenant, Bytes bytes) { excess_.push_back({tenant, bytes}); }
@@ -81,6 +87,36 @@ class FakeTier final : public tier::Tier, public ByteStore {
     if (!range.has_value()) return std::nullopt;
     return Window{segment_, range->offset, range->length};
   }
+  // Up to twice what it began with.
+  absl::StatusOr<Bytes> SizeFor(Bytes bytes) const override {
+    const Bytes rounded = RoundUpSaturated(bytes, unit_);
+    if (bytes == 0) return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize, "0 bytes");
+    if (rounded > bytes_max_) {
+      return Error(absl::StatusCode::kFailedPrecondition, Reason::kTooLarge, "too large");
+    }
+    return rounded;
+  }
+  std::vector<Window> Obstacles(std::size_t max, const std::vector<Window>& skip) const override {
+    const Bytes tail = capacity() - limit();
+    if (keep_obstacles_ && skip.empty()) {
+      const auto used = extents_.EmptiestWindow(unit_, capacity(), {});
+      if (used.has_value()) return {Window{segment_, used->offset, used->length}};
+    }
+    if (max == 0 || tail == 0 || !skip.empty()) return {};
+    const auto free = extents_.FreeRangeAt(limit());
+    if (free.has_value() && free->end() >= capacity()) return {};
+    return {Window{segment_, limit(), tail}};
+  }
+  std::vector<Window> SparseRanges(std::size_t max,
+                                   const std::vector<Window>& skip) const override {
+    std::vector<Window> found = skip;
+    while (found.size() < skip.size() + max) {
+      const auto window = EmptiestWindow(chunk_, found);
+      if (!window.has_value()) break;
+      found.push_back(*window);
+    }
+    return {found.begin() + static_cast<std::ptrdiff_t>(skip.size()), found.end()};
+  }
   std::vector<Excess> Audit() override { return std::exchange(excess_, {}); }
   void ForgetTenant(TenantId tenant) override { HMM_CHECK(TenantBytes(tenant) == 0); }
   absl::Status Validate() const override {
@@ -93,9 +129,33 @@ class FakeTier final : public tier::Tier, public ByteStore {
   }
 
  protected:
-  absl::StatusOr<tier::Extent> DoAllocate(TenantId, Bytes length) override {
+  absl::StatusOr<tier::Extent> DoAllocate(TenantId tenant, Bytes length) override {
     if (fail_in_ > 0 && --fail_in_ == 0) return failure_;
-    const std::optional<tier::Range> range = extents_.Allocate(length);
+    if (limit() < capacity()) return DoAllocateOutside(tenant, {0, 0, length}, {});
+    return Found(extents_.Allocate(length));
+  }
+  absl::StatusOr<tier::Extent> DoAllocateOutside(TenantId, const tier::Extent& from,
+                                                 const std::vector<Window>& avoid) override {
+    std::vector<tier::Range> ranges;
+    for (const Window& window : avoid) ranges.push_back({window.offset, window.length});
+    return Found(extents_.AllocateOutside(from.length, limit(), ranges));
+  }
+  absl::Status DoResize(Bytes capacity) override {
+    const Bytes now = this->capacity();
+    if (capacity >= now) {
+      mutable_ledger().Resize(capacity);
+      mutable_ledger().Transfer(tier::ByteState::kFree, tier::ByteState::kCommittedFree,
+                                capacity - now);
+      if (capacity > now) HMM_CHECK(extents_.AddFree({now, capacity - now}));
+      return absl::OkStatus();
+    }
+    HMM_CHECK(extents_.Carve({capacity, now - capacity}));
+    mutable_ledger().Transfer(tier::ByteState::kCommittedFree, tier::ByteState::kFree,
+                              now - capacity);
+    mutable_ledger().Resize(capacity);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<tier::Extent> Found(const std::optional<tier::Range>& range) {
     if (!range.has_value()) {
       return Error(absl::StatusCode::kResourceExhausted, Reason::kFull, "no room now");
     }
@@ -119,8 +179,11 @@ class FakeTier final : public tier::Tier, public ByteStore {
   const SegmentId segment_;
   const bool mappable_;
   const Bytes unit_;
+  const Bytes chunk_;
+  const Bytes bytes_max_;
   tier::ExtentAllocator extents_;
   std::unique_ptr<std::byte[], FreeDeleter> bytes_;
+  bool keep_obstacles_ = false;
   std::size_t fail_in_ = 0;  // 0: none
   absl::Status failure_;
   std::vector<Excess> excess_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What clients, operators and the world do in a step, and what they demand of the answers.
+// What clients and the world do in a step, and what they demand of the answers.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -23,9 +23,27 @@ void SimWorld::Launched(SimClient& client, std::uint64_t call, core::Manager::Op
   if (it != client.waiting.end()) it->second = op;
 }
 
+std::uint64_t SimWorld::Begin(TimePoint deadline) {
+  under_way_.emplace(next_begun_, Begun{action_, deadline});
+  return next_begun_++;
+}
+
+void SimWorld::Answered(std::uint64_t begun) {
+  Require(under_way_.erase(begun) == 1, "a call was answered twice");
+}
+
+// When nothing is ready to run any more. The core looks at deadlines each `rescan`.
+void SimWorld::RequireInTime() const {
+  for (const auto& [begun, call] : under_way_) {
+    Require(call.deadline + core::ManagerOptions().rescan >= clock_.Now(),
+            absl::StrCat("past its deadline: ", call.action));
+  }
+}
+
 std::string SimWorld::TierName(bool may_be_empty) {
   if (may_be_empty && Chance(0.4)) return "";
-  return Chance(0.6) ? "hbm0" : "ddr0";
+  const std::string number = options_.many && Chance(0.5) ? "1" : "0";
+  return (Chance(0.6) ? "hbm" : "ddr") + number;
 }
 
 // --- sessions -----------------------------------------------------------------------------------
@@ -33,11 +51,18 @@ std::string SimWorld::TierName(bool may_be_empty) {
 void SimWorld::OpenClient() {
   action_ = "open";
   if (clients_.empty()) (void)manager_->Drain(false);
+  (void)Connect(static_cast<int>(Pick(options_.tenants)));
+}
+
+SimClient* SimWorld::Connect(int tenant) {
   core::SessionInfo info;
-  const int tenant = static_cast<int>(Pick(options_.tenants));
   info.tenant = absl::StrCat("tenant", tenant);
+  if (options_.many) info.device = Chance(0.5) ? "hbm1" : "";
   auto grant = manager_->OpenSession(info);
-  if (!grant.ok()) return RequireStatus(grant.status(), {Reason::kDraining}, "OpenSession");
+  if (!grant.ok()) {
+    RequireStatus(grant.status(), {Reason::kDraining}, "OpenSession");
+    return nullptr;
+  }
   auto client = std::make_unique<SimClient>();
   client->session = grant->session;
   client->tenant = tenant;
@@ -50,6 +75,7 @@ void SimWorld::OpenClient() {
   client->page = *std::move(page);
   Require(manager_->FindSession(grant->token) == grant->session, "the token names no session");
   clients_.push_back(std::move(client));
+  return clients_.back().get();
 }
 
 void SimWorld::CloseClient(SimClient& client) {
@@ -89,14 +115,23 @@ void SimWorld::Allocate(SimClient& client) {
   args.wait = Chance(0.5);
   args.allow_lower = Chance(0.4);
   args.tier = TierName(true);
+  if (Chance(0.4)) AskAhead(client, args);
   const core::CallContext call = NextCall(client);
-  action_ = absl::StrCat("allocate ", count, " by ", client.session, " call ", call.call_id);
+  action_ = absl::StrCat("allocate ", args.tensors.size(), " by ", client.session, " call ",
+                         call.call_id, " ahead ", args.ahead, " taken ", args.taken.size());
   const auto specs = args.tensors;
+  const core::TensorSpec like =
+      args.ahead_like.value_or(specs.empty() ? core::TensorSpec() : specs.front());
+  const std::size_t ahead = args.ahead;
+  const std::vector<Handle> taken = args.taken;
   const bool lose = Chance(0.05);
   const SessionId session = client.session;
+  const std::uint64_t begun = Begin(call.deadline);
   const core::Manager::OpId op = manager_->Allocate(
       call, std::move(args),
-      [this, session, call, specs, lose](absl::StatusOr<core::AllocateResult> result) {
+      [this, session, call, specs, like, lose, ahead,
+       begun](absl::StatusOr<core::AllocateResult> result) {
+        Answered(begun);
         SimClient* self = ClientOf(session);
         if (self == nullptr) return;
         self->waiting.erase(call.call_id);
@@ -123,12 +158,16 @@ void SimWorld::Allocate(SimClient& client) {
           const std::size_t tensor = NewTensor(*self, specs[i], one->handle);
           AddPin(*self, tensor, one->location, /*verify=*/false);
         }
+        Require(result->ahead.size() <= ahead, "more ahead than asked for");
+        if (!lose) GotAhead(*self, like, result->ahead);
         // A lost reply: the client knows nothing, asks to undo, and asks again.
         for (int times = 0; lose && times < 2; ++times) {
           const auto undone = manager_->Release(session, call.call_id, 0);
           Require(undone.ok() && (times == 0 || *undone == 0), "Release of a lost Allocate");
         }
+        if (lose) MustBeGone(session, result->ahead);
       });
+  if (!client.closing) DropKeepers(client, taken);
   Launched(client, call.call_id, op);
 }
 
@@ -150,6 +189,7 @@ void SimWorld::SealSome(SimClient& client) {
   }
   Require(!tensor.sealed && !tensor.freed, "sealed twice, or after Free");
   tensor.sealed = true;
+  DropKeeper(client, tensor.handle);
   if (!item.key.empty()) tensor.key = item.key;
   if (!tensor.key.empty()) tensor.owner = 0;
   if (item.unpin) {
@@ -205,9 +245,12 @@ void SimWorld::Acquire(SimClient& client) {
   action_ = absl::StrCat("acquire ", asked.size(), " to '", tier, "' by ", client.session);
   const bool lose = Chance(0.05);
   const SessionId session = client.session;
+  const std::uint64_t begun = Begin(call.deadline);
   const core::Manager::OpId op = manager_->Acquire(
       call, std::move(args),
-      [this, session, call, asked, lose, tier, lower](absl::StatusOr<core::AcquireResult> result) {
+      [this, session, call, asked, lose, tier, lower,
+       begun](absl::StatusOr<core::AcquireResult> result) {
+        Answered(begun);
         SimClient* self = ClientOf(session);
         if (self == nullptr) return;
         self->waiting.erase(call.call_id);
@@ -248,23 +291,25 @@ void SimWorld::Lookup(SimClient& client) {
   const core::CallContext call = NextCall(client);
   action_ = absl::StrCat("lookup ", asked.size(), " by ", client.session);
   const SessionId session = client.session;
-  const core::Manager::OpId op =
-      manager_->Lookup(call, std::move(args),
-                       [this, session, call, no_pin](absl::StatusOr<core::LookupResult> result) {
-                         SimClient* self = ClientOf(session);
-                         if (self == nullptr) return;
-                         self->waiting.erase(call.call_id);
-                         if (!result.ok() || no_pin) return;
-                         for (const core::Found& found : result->run) {
-                           const auto tensor = ByHandle(self->tenant, found.handle);
-                           // Unknown to the model: allocated by a call whose reply was lost, never
-                           // sealed.
-                           Require(tensor.has_value(), "found a tensor that nobody sealed");
-                           Require(tensors_[*tensor].sealed && !tensors_[*tensor].freed,
-                                   "found what is not visible");
-                           AddPin(*self, *tensor, found.location, /*verify=*/true);
-                         }
-                       });
+  const std::uint64_t begun = Begin(call.deadline);
+  const core::Manager::OpId op = manager_->Lookup(
+      call, std::move(args),
+      [this, session, call, no_pin, begun](absl::StatusOr<core::LookupResult> result) {
+        Answered(begun);
+        SimClient* self = ClientOf(session);
+        if (self == nullptr) return;
+        self->waiting.erase(call.call_id);
+        if (!result.ok() || no_pin) return;
+        for (const core::Found& found : result->run) {
+          const auto tensor = ByHandle(self->tenant, found.handle);
+          // Unknown to the model: allocated by a call whose reply was lost, never
+          // sealed.
+          Require(tensor.has_value(), "found a tensor that nobody sealed");
+          Require(tensors_[*tensor].sealed && !tensors_[*tensor].freed,
+                  "found what is not visible");
+          AddPin(*self, *tensor, found.location, /*verify=*/true);
+        }
+      });
   Launched(client, call.call_id, op);
 }
 
@@ -297,13 +342,16 @@ void SimWorld::Swap(SimClient& client) {
   call.session = client.session;
   call.deadline = clock_.Now() + std::chrono::milliseconds(Pick(60));
   action_ = absl::StrCat("swap to ", args.tier, " by ", client.session);
-  (void)manager_->Swap(call, std::move(args), [this](absl::StatusOr<core::SwapResult> result) {
+  const std::uint64_t begun = Begin(call.deadline);
+  const auto answer = [this, begun](const absl::StatusOr<core::SwapResult>& result) {
+    Answered(begun);
     if (!result.ok()) return;
     for (const auto& one : result->tensors) {
       if (one.ok()) continue;
       Require(one.status().code() != absl::StatusCode::kInternal, one.status().ToString());
     }
-  });
+  };
+  (void)manager_->Swap(call, std::move(args), answer);
 }
 
 void SimWorld::FreeSome(SimClient& client) {
@@ -317,6 +365,7 @@ void SimWorld::FreeSome(SimClient& client) {
   if ((*results)[0].ok()) {
     Require(!tensor.freed, "freed twice");
     tensor.freed = true;
+    DropKeeper(client, handle);
   } else {
     Require(!Certain(tensor), "a tensor that must be there cannot be freed");
   }
@@ -369,38 +418,8 @@ void SimWorld::Describe(SimClient& client) {
           "Describe differs from what was allocated");
 }
 
-// --- operators and the world
-// ----------------------------------------------------------------------
-
-void SimWorld::Admin() {
-  switch (Pick(4)) {
-    case 0: {
-      const double high = 0.5 + 0.5 * static_cast<double>(Pick(100)) / 100;
-      action_ = "watermarks";
-      (void)manager_->SetWatermarks(manager_->tier(RandomTier()).name(), high, high * 0.8,
-                                    Pick(2048));
-      break;
-    }
-    case 1: {
-      const TierId tier = RandomTier();
-      action_ = absl::StrCat("evict ", manager_->tier(tier).name());
-      (void)manager_->Evict(manager_->tier(tier).name(), Pick(manager_->tier(tier).capacity()),
-                            clock_.Now() + std::chrono::milliseconds(Pick(50)),
-                            [](absl::StatusOr<core::EvictResult>) {});
-      break;
-    }
-    case 2:
-      action_ = "drain";
-      (void)manager_->Drain(Chance(0.1));
-      for (const auto& client : clients_) {
-        Require(!manager_->draining() || client->waiting.empty(), "calls wait while draining");
-      }
-      break;
-    default:
-      action_ = "drain off";
-      (void)manager_->Drain(false);
-  }
-}
+// --- the world
+// -------------------------------------------------------------------------------------
 
 void SimWorld::EndCopies(std::size_t n, bool faults) {
   action_ = "end copies";
@@ -426,6 +445,7 @@ void SimWorld::AdvanceTime() {
   const auto by = std::chrono::milliseconds(1 + Pick(Chance(0.05) ? 1500 : 10));
   // Calls that cannot go on wait for an event or the clock; they do not spin.
   Require(executor_.Advance(by, 5000) < 5000, "the executor never comes to rest");
+  RequireInTime();
 }
 
 }  // namespace hmm::testing

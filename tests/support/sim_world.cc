@@ -20,10 +20,6 @@ std::uint64_t Mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-std::byte PatternAt(std::uint64_t pattern, Bytes i) {
-  return static_cast<std::byte>(Mix(pattern + i / 8) >> (8 * (i % 8)));
-}
-
 std::unique_ptr<FakeTier> MakeTier(const char* name, TierKind kind, Bytes capacity, TierId id) {
   FakeTierOptions options;
   options.tier.name = name;
@@ -39,10 +35,18 @@ std::unique_ptr<FakeTier> MakeTier(const char* name, TierKind kind, Bytes capaci
 
 }  // namespace
 
+std::byte SimWorld::PatternByte(std::uint64_t pattern, Bytes i) {
+  return static_cast<std::byte>(Mix(pattern + i / 8) >> (8 * (i % 8)));
+}
+
 void (*SimWorld::fail)(const SimWorld&, const std::string&) = nullptr;
 
 SimWorld::SimWorld(SimOptions options)
-    : options_(options), rng_(options.seed), executor_(clock_), copier_(executor_) {
+    : options_(options),
+      rng_(options.seed),
+      executor_(clock_),
+      copier_(executor_),
+      fragments_(executor_) {
   core::ManagerOptions core;
   core.boot_epoch = 1 + options.seed;
   core.seed = options.seed + 1;
@@ -54,11 +58,18 @@ SimWorld::SimWorld(SimOptions options)
   core.mover.running_max = 2;
   core.victims_per_batch = 4;
   std::vector<std::unique_ptr<tier::Tier>> tiers;
-  tiers.push_back(MakeTier("hbm0", TierKind::kHbm, options.hbm, 0));
-  tiers.push_back(MakeTier("ddr0", TierKind::kDdr, options.ddr, 1));
-  tiers.push_back(MakeTier("flash0", TierKind::kFlash, options.flash, 2));
+  const auto add = [&](const char* name, TierKind kind, Bytes capacity) {
+    first_sizes_.push_back(capacity);
+    tiers.push_back(MakeTier(name, kind, capacity, static_cast<TierId>(tiers.size())));
+  };
+  add("hbm0", TierKind::kHbm, options.hbm);
+  if (options.many) add("hbm1", TierKind::kHbm, options.hbm);
+  add("ddr0", TierKind::kDdr, options.ddr);
+  if (options.many) add("ddr1", TierKind::kDdr, options.ddr / 2);
+  add("flash0", TierKind::kFlash, options.flash);
+  if (options.many) core.demote_to = {TierId{2}, TierId{2}, TierId{3}, TierId{4}, std::nullopt};
   manager_ = std::make_unique<core::Manager>(std::move(core), std::move(tiers), copier_, executor_,
-                                             clock_);
+                                             clock_, &fragments_);
 }
 
 SimWorld::~SimWorld() = default;
@@ -73,17 +84,25 @@ void SimWorld::Step() {
   } else if (roll < 4) {
     ReapClient(Pick(clients_.size()));
   } else if (roll < 24) {
-    EndCopies(1 + Pick(3), /*faults=*/true);
+    if (options_.regions && Chance(0.5)) {
+      EndFragments(1 + Pick(3));
+    } else {
+      EndCopies(1 + Pick(3), /*faults=*/true);
+    }
   } else if (roll < 44) {
     action_ = "run tasks";
     executor_.RunReady(1 + Pick(8));
   } else if (roll < 50) {
     AdvanceTime();
-  } else if (roll < 52) {
+  } else if (roll < 53) {
     Admin();
   } else {
     SimClient& client = *clients_[Pick(clients_.size())];
-    switch (Pick(16)) {
+    if (options_.regions && Chance(0.7)) {
+      RegionStep(client);
+      return CheckEverything();
+    }
+    switch (Pick(19)) {
       case 0:
       case 1:
       case 2:
@@ -123,6 +142,17 @@ void SimWorld::Step() {
           CancelSome(client);
         }
         break;
+      case 15:
+      case 16:
+        TakeAhead(client);
+        break;
+      case 17:
+        if (Chance(0.5)) {
+          TellTaken(client);
+        } else {
+          UseAhead(client);
+        }
+        break;
       default:
         Describe(client);
     }
@@ -150,14 +180,14 @@ std::byte* SimWorld::At(const ModelPin& pin) const {
 void SimWorld::Fill(const ModelPin& pin) {
   const ModelTensor& tensor = tensors_[pin.tensor];
   std::byte* bytes = At(pin);
-  for (Bytes i = 0; i < tensor.bytes; ++i) bytes[i] = PatternAt(tensor.pattern, i);
+  for (Bytes i = 0; i < tensor.bytes; ++i) bytes[i] = PatternByte(tensor.pattern, i);
 }
 
 void SimWorld::Verify(const ModelPin& pin) {
   const ModelTensor& tensor = tensors_[pin.tensor];
   const std::byte* bytes = At(pin);
   for (Bytes i = 0; i < tensor.bytes; ++i) {
-    if (bytes[i] != PatternAt(tensor.pattern, i)) {
+    if (bytes[i] != PatternByte(tensor.pattern, i)) {
       Require(false, absl::StrCat("tensor slot ", tensor.handle.slot, " generation ",
                                   tensor.handle.generation, " has a wrong byte at ", i));
     }
@@ -232,35 +262,39 @@ bool SimWorld::Certain(const ModelTensor& tensor) const {
   return !tensor.freed && !tensor.droppable && !faulty_;
 }
 
+// A pinned tensor stays what and where it is.
+void SimWorld::CheckPin(const SimClient& client, const ModelPin& pin) {
+  const ModelTensor& tensor = tensors_[pin.tensor];
+  const share::TableSlot& slot =
+      share::TableSlots(static_cast<const void*>(client.table.data()))[tensor.handle.slot];
+  const share::StateWord word = share::StateWord::Unpack(slot.state.load());
+  Require(word.generation == tensor.handle.generation, "a pinned slot has another generation");
+  Require(word.state == TensorState::kResident || word.state == TensorState::kCreating ||
+              word.state == TensorState::kDoomed,
+          absl::StrCat("a pinned tensor is ", std::string(TensorStateName(word.state))));
+  Require(word.tier == pin.tier && slot.segment.load() == pin.segment &&
+              slot.offset.load() == pin.offset,
+          "a pinned tensor moved");
+  if (steps_ % 7 == 0) Verify(pin);
+}
+
 void SimWorld::CheckEverything() {
   const absl::Status valid = manager_->Validate();
   Require(valid.ok(), valid.ToString());
   for (const auto& client : clients_) {
-    const share::TableSlot* slots =
-        share::TableSlots(static_cast<const void*>(client->table.data()));
-    for (const ModelPin& pin : client->pins) {
-      // A pinned tensor stays what and where it is.
-      const ModelTensor& tensor = tensors_[pin.tensor];
-      const share::TableSlot& slot = slots[tensor.handle.slot];
-      const share::StateWord word = share::StateWord::Unpack(slot.state.load());
-      Require(word.generation == tensor.handle.generation, "a pinned slot has another generation");
-      Require(word.state == TensorState::kResident || word.state == TensorState::kCreating ||
-                  word.state == TensorState::kDoomed,
-              absl::StrCat("a pinned tensor is ", std::string(TensorStateName(word.state))));
-      Require(word.tier == pin.tier && slot.segment.load() == pin.segment &&
-                  slot.offset.load() == pin.offset,
-              "a pinned tensor moved");
-      if (steps_ % 7 == 0) Verify(pin);
-    }
+    std::vector<ModelPin> held = client->pins;
+    held.insert(held.end(), client->keepers.begin(), client->keepers.end());
+    for (const ModelPin& pin : held) CheckPin(*client, pin);
+    CheckFences(*client);
     if (steps_ % 3 != 0 || !client->waiting.empty()) continue;
     // No pin that nobody holds.
     std::size_t pins = 0;
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
       pins += share::PinsOf(share::PinWords(client->page.data())[slot].load());
     }
-    Require(pins == client->pins.size(),
-            absl::StrCat("session ", client->session, " holds ", client->pins.size(),
-                         " pins, its page ", pins));
+    const std::size_t all = held.size() + client->fences.size();
+    Require(pins == all,
+            absl::StrCat("session ", client->session, " holds ", all, " pins, its page ", pins));
   }
 }
 
@@ -272,15 +306,45 @@ void SimWorld::Settle() {
   (void)manager_->Drain(false);
   for (int round = 0; round < 4000; ++round) {
     while (copier_.size() > 0) copier_.Complete(0);
+    EndFragments(fragments_.size());
     Require(executor_.RunReady(5000) < 5000, "the executor never comes to rest");
-    bool waiting = false;
-    for (const auto& client : clients_) waiting = waiting || !client->waiting.empty();
-    if (!waiting && copier_.size() == 0 && executor_.ready() == 0) return;
+    const bool over = JobsOver();
+    if (under_way_.empty() && over && copier_.size() == 0 && executor_.ready() == 0)
+      return EndFences();
     Require(executor_.Advance(std::chrono::milliseconds(1), 5000) < 5000,
             "the executor never comes to rest");
+    RequireInTime();
     CheckEverything();
   }
   Require(false, "calls still wait long after all faults ended and all deadlines passed");
+}
+
+// Nothing is pinned and no copy fails any more: what is kept must come, however full the tiers are.
+void SimWorld::MustBeHad(SimClient& client, Handle handle) {
+  const std::optional<std::size_t> tensor = ByHandle(client.tenant, handle);
+  core::CallContext call;
+  call.session = client.session;
+  call.call_id = client.next_call++;
+  call.deadline = clock_.Now() + std::chrono::milliseconds(1000);
+  const std::uint64_t begun = Begin(call.deadline);
+  core::AcquireArgs args;
+  args.handles = {handle};
+  args.tier = handle.slot % 2 == 0 ? "" : "hbm0";
+  manager_->Acquire(call, std::move(args), [&, begun](absl::StatusOr<core::AcquireResult> result) {
+    Answered(begun);
+    const absl::Status got = result.ok() ? result->tensors[0].status() : result.status();
+    if (got.ok() && tensor.has_value()) {
+      AddPin(client, *tensor, result->tensors[0]->location, /*verify=*/true);
+      DropPin(client, client.pins.size() - 1);
+      ++had_again_;
+    } else if (got.ok()) {  // of a reply that was lost
+      share::Unpin(share::PinWords(client.page.data())[handle.slot]);
+    } else {
+      const bool certain = tensor.has_value() && Certain(tensors_[*tensor]);
+      Require(!certain, absl::StrCat("what is kept cannot be had: ", got.ToString()));
+    }
+  });
+  Settle();
 }
 
 void SimWorld::Empty() {
@@ -288,24 +352,26 @@ void SimWorld::Empty() {
   while (!clients_.empty()) ReapClient(clients_.size() - 1);
   Settle();
   for (std::size_t t = 0; t < options_.tenants; ++t) {
-    core::SessionInfo info;
-    info.tenant = absl::StrCat("tenant", t);
-    auto grant = manager_->OpenSession(info);
-    Require(grant.ok(), grant.status().ToString());
+    SimClient* const last = Connect(static_cast<int>(t));
+    Require(last != nullptr, "a session is refused when everybody has gone");
     std::uint64_t cursor = 0;
     do {
-      auto page = manager_->ListTensors(grant->session, "", cursor, 100);
+      auto page = manager_->ListTensors(last->session, {}, cursor, 100);
       Require(page.ok(), page.status().ToString());
       for (const core::TensorInfo& tensor : page->tensors) {
         Require(tensor.sealed && !tensor.key.empty() && tensor.owner == 0,
                 "a tensor outlived its session without being sealed and keyed");
         const Handle handle = tensor.handle;
-        auto freed = manager_->Free(grant->session, absl::MakeConstSpan(&handle, 1));
-        Require(freed.ok() && (*freed)[0].ok() && !(*freed)[0]->deferred, "free at the end failed");
+        MustBeHad(*last, handle);
+        auto freed = manager_->Free(last->session, absl::MakeConstSpan(&handle, 1));
+        Require(freed.ok(), "free at the end failed");
+        const auto& one = (*freed)[0];  // not found: dropped to make room for another, or lost
+        Require(one.ok() ? !one->deferred : absl::IsNotFound(one.status()),
+                "free at the end failed");
       }
       cursor = page->next;
     } while (cursor != 0);
-    manager_->ReapSession(grant->session);
+    ReapClient(0);
   }
   Settle();
   for (const core::TierInfo& tier : manager_->ListTiers(std::nullopt)) {

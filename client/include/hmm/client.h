@@ -49,7 +49,9 @@ namespace hmm {
 
 class Client;
 class Pin;
+class Regions;
 class Tensor;
+class Timeline;
 
 namespace client_internal {
 class Attachment;  // one session with one daemon: sockets, mappings, token
@@ -79,6 +81,12 @@ struct ConnectOptions {
   std::chrono::milliseconds connect_timeout{5000};
   // Deadline of a call that names none.
   std::chrono::milliseconds default_timeout{10000};
+  // Magazines: from the third Allocate of a size (and kind, ...) without a key on, the library has
+  // the daemon allocate more of them ahead and takes the next ones from there, without an RPC. At
+  // most so many of one size, and so many bytes of all. They count as reserved, go back when unused
+  // for a second, and the daemon takes them back when others need the room. 0: off.
+  std::uint32_t magazine_tensors = 64;
+  std::uint64_t magazine_bytes = 16 << 20;
 };
 
 // Deadline of one call; zero means ConnectOptions::default_timeout.
@@ -90,7 +98,8 @@ struct AllocateOptions {
   std::string key{};                            // at most 256 bytes; empty: none
   std::uint32_t priority = 0;                   // 0..7, higher is kept longer
   std::chrono::microseconds recompute_cost{0};  // zero: unknown
-  bool droppable = false;                       // may be dropped from the last tier
+  // May be dropped: from the last tier, or earlier where recompute_cost is below bringing it back.
+  bool droppable = false;
 };
 
 struct PlaceOptions {
@@ -115,9 +124,14 @@ class Pin {
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }  // bytes, as allocated
   std::string_view tier() const;              // name of the tier the bytes are in
+  std::string_view found_tier() const;        // where they were when asked for
 
   // Gives the pin back now. FAILED_PRECONDITION/NOT_PINNED when it was given back before.
   absl::Status Release();
+  // Gives the pin back once `timeline` has reached `value`, and not before: for work that others
+  // still do. OK: the pin is the fence's, this object is empty. On an error it stays with you:
+  // NOT_PINNED, BAD_ARGUMENT (another Client's timeline), QUEUE_FULL (1,024 pins wait already).
+  absl::Status ReleaseAt(const Timeline& timeline, std::uint64_t value);
 
  private:
   friend class Client;
@@ -128,6 +142,29 @@ class Pin {
   std::size_t size_ = 0;
   std::uint32_t slot_ = 0;
   std::uint8_t tier_ = 0;
+  std::uint8_t found_tier_ = 0;
+};
+
+// A counter that only rises, at which pins end (Pin::ReleaseAt). It lies in memory that the daemon
+// sees too, so that raising it needs no call. Copyable; of one Client, until its daemon restarts:
+// pins that wait then end as their values are reached, for this process.
+class Timeline {
+ public:
+  Timeline() = default;
+  bool valid() const { return attachment_ != nullptr; }
+  std::uint64_t value() const;
+  // Raises it; lower values are ignored. What was done to the bytes before is done.
+  void Signal(std::uint64_t value);
+  // Where it lies, for whoever signals without this library (a host callback, a device): an atomic
+  // 64-bit store with release order. Pins then end as soon as the daemon needs to know, or at the
+  // next ReleaseAt or Signal.
+  std::uint64_t* word() const;
+
+ private:
+  friend class Client;
+  friend class Pin;
+  std::shared_ptr<client_internal::Attachment> attachment_;
+  std::uint32_t index_ = 0;
 };
 
 // A handle. Copyable, cheap; it keeps no bytes alive, neither in the daemon nor, once that is gone,
@@ -173,8 +210,12 @@ class Client {
   std::uint64_t epoch() const;
   std::uint32_t session() const;
 
+  // A new timeline, at 0. At most 64 a session, which are never given back:
+  // RESOURCE_EXHAUSTED/QUOTA.
+  absl::StatusOr<Timeline> CreateTimeline();
+
   // --- one tensor -------------------------------------------------------------------------------
-  // Room, pinned for writing.
+  // Room, pinned for writing. Without an RPC where a magazine serves it (ConnectOptions).
   absl::StatusOr<Held> Allocate(const AllocateOptions& what, const PlaceOptions& where = {});
   // Ends writing and gives `pin` back; from here on the tensor is immutable and visible under its
   // key (`key` sets one if Allocate did not).
@@ -211,13 +252,35 @@ class Client {
   absl::StatusOr<std::vector<absl::Status>> SwapBatch(absl::Span<const Tensor> tensors,
                                                       const PlaceOptions& where);
 
+  // --- later: seals and frees that need no answer now -------------------------------------------
+  // As Seal and Free, but sent by the library together with others: when 64 are queued, after about
+  // a millisecond, or before the next RPC of this Client, whichever is first. Order is kept, so
+  // that what you ask after you are done is asked of what you did. Where 1,024 are queued the call
+  // waits for them to be sent. Until then the tensor is not visible under its key, or its handle
+  // lives. `pin` is given back when the daemon has answered; write nothing any more. Errors are
+  // kept for Flush.
+  void SealLater(const Tensor& tensor, Pin pin, std::string_view key = {});
+  void FreeLater(const Tensor& tensor);
+  // A SealLater or FreeLater that failed, and why.
+  struct LateError {
+    std::uint64_t handle = 0;
+    std::string key;  // as given to SealLater
+    absl::Status status;
+  };
+  // Sends what is queued, waits for the answers, and returns what failed since the last Flush, in
+  // order: empty when all went well. At most 1,024 are kept; then the last one (handle 0) says how
+  // many more there were. FORKED, and nothing else, in a fork child.
+  [[nodiscard]] std::vector<LateError> Flush();
+
   // Finds keys in order and pins the leading run that is there; keys beyond it are misses.
+  // `miss_reason`, if given: why the run ended (NOT_FOUND, NOT_SEALED, FULL ...); empty: all found.
   absl::StatusOr<std::vector<Held>> Lookup(absl::Span<const std::string> keys,
-                                           const PlaceOptions& where = {});
+                                           const PlaceOptions& where = {},
+                                           std::string* miss_reason = nullptr);
 
   // One of Describe's answers, as a user needs it.
   struct Info {
-    std::string state;  // creating | resident | moving | absent | doomed
+    std::string state;  // creating | resident | moving | absent | doomed | reserved (a magazine's)
     std::string tier;
     std::string key;
     std::uint64_t bytes = 0;
@@ -226,7 +289,15 @@ class Client {
   };
   absl::StatusOr<Info> Describe(const Tensor& tensor);
 
+  // The daemon's tiers, fastest first. Names are the operator's: only the kind says what one is.
+  struct Tier {
+    std::string name;
+    std::string kind;  // hbm | ddr | flash
+  };
+  absl::StatusOr<std::vector<Tier>> Tiers();
+
  private:
+  friend class Regions;
   class Impl;
   explicit Client(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

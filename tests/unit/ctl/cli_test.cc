@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "client/ctl/cli_parts.h"
 #include "support/catch.h"
 
 namespace hmm::ctl {
@@ -23,7 +24,7 @@ Command Accepted(const std::vector<const char*>& words) {
 TEST_CASE("each verb") {
   CHECK(Accepted({"status"}).verb == Verb::kStatus);
   CHECK(Accepted({"tier", "list"}).verb == Verb::kTierList);
-  CHECK(Accepted({"tensor", "list", "--tier", "ddr0"}).tier == "ddr0");
+  CHECK(Accepted({"tensor", "list", "--tier", "ddr0"}).select.tier == "ddr0");
   CHECK(Accepted({"tensor", "show", "42"}).tensor == "42");
   CHECK(Accepted({"session", "list", "-q"}).ids_only);
   CHECK(Accepted({"session", "list"}).verb == Verb::kSessionList);
@@ -46,6 +47,59 @@ TEST_CASE("each verb") {
   CHECK(marks.low == 0.8);
   CHECK(marks.reserve == 2 * kMiB);
   CHECK_FALSE(Accepted({"watermark", "set", "d", "--high", "1", "--low", "0.8"}).reserve);
+}
+
+TEST_CASE("topology") {
+  CHECK(Accepted({"topology"}).verb == Verb::kTopology);
+  CHECK_FALSE(Accepted({"topology"}).topology.calibrate);
+  const Command measured = Accepted({"topology", "--calibrate", "--timeout", "5", "-o", "json"});
+  CHECK(measured.topology.calibrate);
+  CHECK(measured.timeout_s == 5);
+  CHECK(measured.format == Format::kJson);
+  const Command toml = Accepted({"topology", "--machine-toml", "--device", "hbm1"});
+  CHECK(toml.topology.machine_toml);
+  CHECK(toml.topology.device == "hbm1");
+  CHECK(Parse({"topology", "--device", "hbm1"}).exit_code == 2);
+  CHECK(Parse({"topology", "--machine-toml", "-o", "json"}).exit_code == 2);
+  CHECK(Parse({"-o", "json", "topology", "--machine-toml"}).exit_code == 2);
+}
+
+TEST_CASE("filters, scripting and what steers") {
+  const Command list = Accepted({"tensor", "list", "--kind", "kv_cache", "--state", "resident",
+                                 "--tenant", "t", "--key-prefix", "p", "--pinned", "-H", "-p"});
+  CHECK(list.select.kind == "kv_cache");
+  CHECK(list.select.state == "resident");
+  CHECK(list.select.tenant == "t");
+  CHECK(list.select.key_prefix == "p");
+  CHECK(list.select.pinned == true);
+  CHECK(list.style.tabs);
+  CHECK(list.style.exact);
+  CHECK(Accepted({"tensor", "list", "--unpinned"}).select.pinned == false);
+  CHECK_FALSE(Accepted({"tensor", "list"}).select.pinned);
+  const Command events = Accepted({"events", "--type", "move,session", "--tier", "ddr0", "--after",
+                                   "7", "--occupancy", "250", "--count", "2"});
+  CHECK(events.verb == Verb::kEvents);
+  CHECK(events.events.types == std::vector<std::string>{"move", "session"});
+  CHECK(events.events.after == 7);
+  CHECK(events.events.occupancy_ms == 250);
+  CHECK(events.events.count == 2);
+  const Command swap = Accepted({"swap", "--to", "ddr0", "--tenant", "t", "5", "6"});
+  CHECK(swap.tier == "ddr0");
+  CHECK(swap.select.ids == std::vector<std::string>{"5", "6"});
+  CHECK(Accepted({"prefetch", "--tenant", "t", "--kind", "weight"}).tier.empty());
+  CHECK(Accepted({"resize", "ddr0", "2GiB"}).resize_to == 2 * kGiB);
+  CHECK(Accepted({"compact"}).tier.empty());
+  CHECK(Accepted({"log-level", "debug"}).log_level == "debug");
+  CHECK(Accepted({"explain", "k"}).tensor == "k");
+  CHECK(Accepted({"health", "ddr0"}).tier == "ddr0");
+  CHECK(Accepted({"doctor", "--json"}).format == Format::kJson);
+  CHECK(Accepted({"stat", "1", "--scroll"}).scroll);
+}
+
+TEST_CASE("colour: never in a pipe, unless asked for") {
+  CHECK_FALSE(Accepted({"tier", "list"}).style.colour);
+  CHECK(Accepted({"tier", "list", "--color", "always"}).style.colour);
+  CHECK_FALSE(Accepted({"tier", "list", "--color", "never"}).style.colour);
 }
 
 TEST_CASE("--dir and -o stand before or behind the verb") {
@@ -111,6 +165,33 @@ TEST_CASE("replay's options") {
         std::vector<std::size_t>{1000, 4000, 16000});
 }
 
+TEST_CASE("a list is one word: what stands behind it is not taken for more of it") {
+  const ReplayArgs replay =
+      Accepted({"replay", "--forecast", "1,2", "t", "--requests", "3"}).replay;
+  CHECK(replay.forecast == std::vector<std::size_t>{1, 2});
+  CHECK(replay.trace == "t");
+  const PlanArgs plan = Accepted({"plan", "--sweep", "--at", "50%,74%", "g.pb", "--svg", "x"}).plan;
+  CHECK(plan.points.size() == 2);
+  CHECK(plan.input.graph == "g.pb");
+  CHECK(Accepted({"events", "--type", "move", "--type", "admin,session"}).events.types.size() == 3);
+}
+
+TEST_CASE("a refused word is told those that are for people") {
+  CLI::App app;
+  std::string shell;
+  OneOf(app.add_option("shell", shell), "bash|zsh|fish", "man");
+  const auto refused = [&](const std::string& word) -> std::string {
+    try {
+      app.parse(word);
+    } catch (const CLI::ParseError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refused("man").empty());
+  CHECK_THAT(refused("tcsh"), Catch::Contains("bash|zsh|fish") && !Catch::Contains("man"));
+}
+
 TEST_CASE("wrong usage is exit code 2") {
   const std::vector<std::vector<const char*>> wrong = {
       {},
@@ -123,6 +204,29 @@ TEST_CASE("wrong usage is exit code 2") {
       {"stat", "x"},
       {"stat", "1", "0"},
       {"evict"},
+      {"tensor", "list", "--kind", "kvcache"},
+      {"tensor", "list", "--state", "lost"},
+      {"tensor", "list", "--pinned", "--unpinned"},
+      {"tensor", "list", "-q", "-H"},
+      {"tensor", "list", "-o", "json", "-p"},
+      {"status", "-H"},
+      {"status", "--color", "sometimes"},
+      {"events", "--type", "noise"},
+      {"events", "--occupancy", "1"},
+      {"events", "--count", "0"},
+      {"explain"},
+      {"swap", "--to", "ddr0"},
+      {"swap", "--tenant", "t"},
+      {"swap", "--to", "ddr0", "--tenant", "t", "5", "--kind", "weight"},
+      {"prefetch"},
+      {"resize", "ddr0"},
+      {"resize", "ddr0", "0"},
+      {"resize", "ddr0", "5GB"},
+      {"log-level", "loud"},
+      {"log-level"},
+      {"completion"},
+      {"completion", "tcsh"},
+      {"doctor", "extra"},
       {"evict", "hbm0", "--to", "5MB"},
       {"evict", "hbm0", "--to", "-1"},
       {"watermark", "set", "hbm0"},

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -41,6 +42,15 @@ class TempDir {
 constexpr int kPages = 3;
 constexpr int kPerPage = 4;
 
+grpc::Status WithReason(grpc::StatusCode code, const char* reason, const std::string& message) {
+  google::rpc::ErrorInfo info;
+  info.set_reason(reason);
+  info.set_domain("hmm");
+  google::rpc::Status details;
+  details.add_details()->PackFrom(info);
+  return {code, message, details.SerializeAsString()};
+}
+
 class FakeInspection final : public v1::Inspection::Service {
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* response) override {
@@ -50,6 +60,7 @@ class FakeInspection final : public v1::Inspection::Service {
   }
   grpc::Status ListTiers(grpc::ServerContext*, const v1::ListTiersRequest*,
                          v1::ListTiersResponse* response) override {
+    if (stopped) return {grpc::StatusCode::DEADLINE_EXCEEDED, ""};
     response->add_tiers()->set_name("hbm0");
     response->add_tiers()->set_name("ddr0");
     return grpc::Status::OK;
@@ -70,18 +81,45 @@ class FakeInspection final : public v1::Inspection::Service {
     if (page + 1 < kPages) response->set_next_page_token(std::to_string(page + 1));
     return grpc::Status::OK;
   }
+  // Handle 109 and key "k 109" are one tensor, key "88" another; handle 7 is two tenants'.
+  grpc::Status Explain(grpc::ServerContext*, const v1::ExplainRequest* request,
+                       v1::ExplainResponse* response) override {
+    const bool named = request->handle() == 109 || request->key() == "k 109";
+    if (request->handle() == 7 && request->tenant().empty()) {
+      return WithReason(grpc::StatusCode::INVALID_ARGUMENT, "BAD_ARGUMENT", "a, b have one each");
+    }
+    if (!named && request->handle() != 7 && request->key() != "88") {
+      return WithReason(grpc::StatusCode::NOT_FOUND, "NOT_FOUND", "no such tensor");
+    }
+    response->mutable_tensor()->set_handle(named ? 109 : request->handle());
+    response->mutable_tensor()->set_key(request->key());
+    response->mutable_tensor()->set_tenant(request->tenant());
+    return grpc::Status::OK;
+  }
+  // Ends as the request's number says.
+  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
+                     grpc::ServerWriter<v1::WatchResponse>* writer) override {
+    writer->Write({});
+    switch (request->after_sequence()) {
+      case 1:
+        return WithReason(grpc::StatusCode::RESOURCE_EXHAUSTED, "SLOW_WATCHER", "too fast");
+      case 2:
+        return WithReason(grpc::StatusCode::OUT_OF_RANGE, "EVENTS_GONE", "not kept");
+      default:
+        context->TryCancel();
+        return grpc::Status::CANCELLED;
+    }
+  }
+
+ public:
+  std::atomic<bool> stopped = false;
 };
 
 class FakeAdmin final : public v1::Admin::Service {
   grpc::Status Evict(grpc::ServerContext*, const v1::EvictRequest* request,
                      v1::EvictResponse*) override {
-    google::rpc::ErrorInfo info;
-    info.set_reason("NOT_FOUND");
-    info.set_domain("hmm");
-    google::rpc::Status details;
-    details.add_details()->PackFrom(info);
-    return {grpc::StatusCode::NOT_FOUND, "tier " + request->tier() + ": not found",
-            details.SerializeAsString()};
+    return WithReason(grpc::StatusCode::NOT_FOUND, "NOT_FOUND",
+                      "tier " + request->tier() + ": not found");
   }
 };
 
@@ -96,6 +134,7 @@ class FakeDaemon {
     REQUIRE(server_ != nullptr);
   }
   const std::string& dir() const { return dir_.path(); }
+  FakeInspection& inspection() { return inspection_; }
 
  private:
   TempDir dir_;
@@ -111,7 +150,7 @@ std::string Output(const Command& command, absl::StatusOr<int>* result = nullptr
   std::fflush(stdout);
   const int saved = dup(STDOUT_FILENO);
   REQUIRE(std::freopen(path.c_str(), "w", stdout) != nullptr);
-  const absl::StatusOr<int> done = RunVerb(command);
+  const absl::StatusOr<int> done = Run(command);
   std::fflush(stdout);
   REQUIRE(dup2(saved, STDOUT_FILENO) >= 0);
   close(saved);
@@ -147,6 +186,33 @@ TEST_CASE("a socket that nobody listens on, and a path too long for one") {
   CHECK(ReasonOf(status) == Reason::kBadArgument);
 }
 
+TEST_CASE("a tenant's directory: hmmctl needs the daemon's own") {
+  const TempDir dir;
+  std::ofstream(dir.path() + "/session.sock") << "";
+  const absl::Status status = DaemonLink::Connect(dir.path()).status();
+  CHECK(ReasonOf(status) == Reason::kRefused);
+  CHECK_THAT(std::string(status.message()),
+             Contains("tenant's directory") && Contains("--dir") && !Contains("start one"));
+}
+
+TEST_CASE("a watch that the daemon ends: by which name, and what to do") {
+  FakeDaemon daemon;
+  const auto ended = [&](std::uint64_t how) {
+    Command command = Make(daemon, Verb::kEvents, Format::kTable);
+    command.events.after = how;
+    absl::StatusOr<int> result = 0;
+    Output(command, &result);
+    return result.status();
+  };
+  CHECK(ended(1).message() == "SLOW_WATCHER: too fast (--type, --tier, --tenant)");
+  CHECK(ended(2).message() == "EVENTS_GONE: not kept; list anew, then watch without --after");
+  // Broken off: the status of one that reads nothing is lost.
+  CHECK(ReasonOf(ended(3)) == Reason::kSlowWatcher);
+  CHECK_THAT(std::string(ended(3).message()), Catch::StartsWith("SLOW_WATCHER: "));
+  daemon.inspection().stopped = true;
+  CHECK_THAT(std::string(ended(3).message()), Contains("did not answer within"));
+}
+
 TEST_CASE("lists go through all pages") {
   const FakeDaemon daemon;
   const json all = json::parse(Output(Make(daemon, Verb::kTensorList)));
@@ -167,23 +233,34 @@ TEST_CASE("lists go through all pages") {
 TEST_CASE("a list whose pages never end is cut") {
   const FakeDaemon daemon;
   Command command = Make(daemon, Verb::kTensorList);
-  command.tier = "loop";
+  command.select.tier = "loop";
   absl::StatusOr<int> result = 0;
   Output(command, &result);
   CHECK(ReasonOf(result.status()) == Reason::kProtocol);
 }
 
-TEST_CASE("one tensor by handle or by key, wherever it stands") {
+TEST_CASE("one tensor by handle or by key, and whose where several have it") {
   const FakeDaemon daemon;
-  Command command = Make(daemon, Verb::kTensorShow);
-  for (const char* id : {"109", "key 9", "key\\x209"}) {
-    command.tensor = id;
-    CHECK(json::parse(Output(command))["tensor"]["handle"] == 109);
+  for (const Verb verb : {Verb::kTensorShow, Verb::kExplain}) {
+    Command command = Make(daemon, verb);
+    for (const char* id : {"109", "k 109", "k\\x20109"}) {
+      command.tensor = id;
+      CHECK(json::parse(Output(command))["tensor"]["handle"] == 109);
+    }
+    command.tensor = "88";  // no handle, so it may be a key
+    CHECK(json::parse(Output(command))["tensor"]["key"] == "88");
+    absl::StatusOr<int> result = 0;
+    command.tensor = "nothing";
+    CHECK(Output(command, &result).empty());
+    CHECK(absl::IsNotFound(result.status()));
+    CHECK(result.status().message() == "tensor nothing: no such tensor");
+    command.tensor = "7";
+    CHECK(Output(command, &result).empty());
+    CHECK(ReasonOf(result.status()) == Reason::kBadArgument);
+    CHECK(result.status().message() == "tensor 7: a, b have one each (--tenant)");
+    command.select.tenant = "b";
+    CHECK(json::parse(Output(command))["tensor"]["tenant"] == "b");
   }
-  command.tensor = "nothing";
-  absl::StatusOr<int> result = 0;
-  CHECK(Output(command, &result).empty());
-  CHECK(absl::IsNotFound(result.status()));
 }
 
 TEST_CASE("the daemon's errors keep code, reason and words") {

@@ -79,6 +79,7 @@ TEST_CASE("unknown planners, machines and presets are told the nearest known") {
   CHECK_THAT(MessageOf(FindPlannerNamed("spangreedy").status()), Contains("'span-greedy'"));
   CHECK(LoadMachine("")->name == kDefaultMachine);
   CHECK(LoadMachine("h100")->name == "h100");
+  CHECK_THAT(LoadMachine("")->assumptions, Contains("assumed, not measured"));
   CHECK_THAT(MessageOf(LoadMachine("h10").status()), Contains("--machine") && Contains("h100"));
   CHECK_THAT(MessageOf(LoadGraph({"llama-9b", {}}).status()), Contains("'llama-8b'"));
   CHECK(absl::IsNotFound(LoadGraph({"/no/such/graph.pb", {}}).status()));

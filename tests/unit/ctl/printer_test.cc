@@ -76,6 +76,21 @@ TEST_CASE("status as JSON: the keys of the contract, exact numbers") {
   CHECK(json["draining"] == false);
 }
 
+TEST_CASE("every counter of the daemon is in the JSON under its name") {
+  v1::GetStatusResponse status;
+  v1::Counters* counters = status.mutable_counters();
+  const google::protobuf::Descriptor* fields = v1::Counters::descriptor();
+  for (int i = 0; i < fields->field_count(); ++i) {
+    counters->GetReflection()->SetUInt64(counters, fields->field(i),
+                                         static_cast<std::uint64_t>(100 + i));
+  }
+  const ordered_json json = ordered_json::parse(MakeJsonPrinter()->Status(status))["counters"];
+  for (int i = 0; i < fields->field_count(); ++i) {
+    INFO(fields->field(i)->name());
+    CHECK(json.value(fields->field(i)->name(), 0) == 100 + i);
+  }
+}
+
 TEST_CASE("status as a table") {
   CHECK(MakeTablePrinter()->Status(SomeStatus()) ==
         "hmmd 0.1.0  epoch 18446744073709551615  up 1h02m  sessions 1  pins 2  tensors 3\n"
@@ -224,13 +239,22 @@ TEST_CASE("replay as a table calls emulated HBM emulated") {
 }
 
 TEST_CASE("steering verbs answer in both formats") {
+  CHECK(MakeTablePrinter()->Evict("hbm0", {}) == "hbm0: nothing had to go\n");
   v1::EvictResponse evicted;
   evicted.set_freed_bytes(1 << 20);
   evicted.set_tensors(16);
   evicted.set_pinned_tensors(1);
   CHECK(MakeTablePrinter()->Evict("hbm0", evicted) ==
         "hbm0: 16 tensors moved out, 1MiB freed, 1 pinned had to stay\n");
-  CHECK(ordered_json::parse(MakeJsonPrinter()->Evict("hbm0", evicted))["freed_bytes"] == 1 << 20);
+  evicted.set_dropped_tensors(6);
+  CHECK(MakeTablePrinter()->Evict("ddr0", evicted) ==
+        "ddr0: 10 tensors moved out, 6 tensors dropped, 1MiB freed, 1 pinned had to stay\n");
+  evicted.set_dropped_tensors(16);
+  CHECK(MakeTablePrinter()->Evict("flash0", evicted) ==
+        "flash0: 16 tensors dropped, 1MiB freed, 1 pinned had to stay\n");
+  const ordered_json json = ordered_json::parse(MakeJsonPrinter()->Evict("hbm0", evicted));
+  CHECK(json["freed_bytes"] == 1 << 20);
+  CHECK(json["dropped_tensors"] == 16);
   v1::SetWatermarksRequest set;
   set.set_tier("ddr0");
   set.set_high(0.9);

@@ -10,12 +10,14 @@
 
 #include "base/status.h"
 #include "support/catch.h"
+#include "support/read_file.h"
 
 namespace hmm::ctl {
 namespace {
 
 using Catch::Contains;
 using Catch::StartsWith;
+using testing::ReadFile;
 
 const std::string kTraces = HMM_TEST_DATA "/traces/";
 
@@ -48,11 +50,6 @@ class TempFile {
  private:
   std::string path_;
 };
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 TEST_CASE("a mooncake trace") {
   const absl::StatusOr<Trace> trace = ReadTrace(kTraces + "small_mooncake.jsonl");

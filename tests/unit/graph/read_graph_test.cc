@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/read_graph.h"
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
+
 #include "base/status.h"
 #include "graph/file_error.h"
 #include "graph/generate.h"
@@ -8,6 +15,7 @@
 #include "graph/plan_proto.h"
 #include "support/catch.h"
 #include "support/temp_dir.h"
+#include "support/wait_until.h"
 #include "unit/graph/same.h"
 
 namespace hmm::graph {
@@ -86,6 +94,59 @@ TEST_CASE("what is no graph is refused by what it is") {
   const std::string text = FormatPlanText(plan, IdentityOf(plan::Graph())).value();
   CHECK_THAT(refusal(text, "p.pbtxt"), Contains("p.pbtxt:"));
   CHECK(absl::IsNotFound(ReadGraph("/nonexistent/g.pb").status()));
+}
+
+TEST_CASE("a pipe without a writer is empty; one with a writer is read to its end") {
+  const hmm::testing::TempDir dir;
+  const std::string path = dir.File("pipe");
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  CHECK(ReadFileBytes(path, 1000).value().empty());
+  const int writer = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(writer >= 0);
+  REQUIRE(write(writer, "all of it", 9) == 9);
+  absl::StatusOr<std::string> read;
+  std::thread reader([&] { read = ReadFileBytes(path, 1000); });
+  // Taken by the reader, which waits for more until the last writer is gone.
+  const bool taken = hmm::testing::WaitUntil([&] {
+    int left = 1;
+    return ioctl(writer, FIONREAD, &left) == 0 && left == 0;
+  });
+  close(writer);
+  reader.join();
+  CHECK(taken);
+  CHECK(read.value() == "all of it");
+}
+
+TEST_CASE("a model under another ending is read by its content, or refused by its name") {
+  const hmm::testing::TempDir dir;
+  const std::string onnx =
+      ReadFileBytes(HMM_TEST_DATA "/graphs/onnx/light_resnet50.onnx", kMiB).value();
+  const std::string mindir =
+      ReadFileBytes(HMM_TEST_DATA "/graphs/mindir/lenet_2_0.mindir", kMiB).value();
+  const std::string binary = FormatGraphBinary(Example()).value();
+  const std::string text = FormatGraphText(Example()).value();
+  plan::Plan plan;
+  plan.wait_begin = {0};
+  const std::string planned = FormatPlanBinary(plan, IdentityOf(plan::Graph())).value();
+  const auto refused = [&](const std::string& name, const std::string& bytes,
+                           const std::string& what) {
+    dir.Write(name, bytes);
+    const std::string path = dir.File(name);
+    CHECK(std::string(ReadGraph(path).status().message()) == path + ": " + what);
+    CHECK(std::string(ReadGraphBytes(bytes, path).status().message()) == path + ": " + what);
+  };
+  refused("a.onnx", mindir, "is a MindIR model, no ONNX model; let its name end in .mindir");
+  refused("a.mindir", onnx, "is an ONNX model, no MindIR model; let its name end in .onnx");
+  refused("b.onnx", binary, "is a binary hmm.v1.Graph, no ONNX model; let its name end in .pb");
+  refused("b.mindir", binary, "is a binary hmm.v1.Graph, no MindIR model; let its name end in .pb");
+  refused("c.mindir", text, "is text of hmm.v1, no MindIR model; let its name end in .pbtxt");
+  refused("d.onnx", planned, "is a plan, not a graph");
+  for (const char* name : {"m", "m.pb", "m.json"}) {
+    dir.Write(name, mindir);
+    const auto read = ReadGraph(dir.File(name));
+    if (!read.ok()) FAIL(read.status());
+    CHECK(read->ops.size() == 11);
+  }
 }
 
 TEST_CASE("an empty text file is an empty graph") {

@@ -22,6 +22,7 @@
 #include "share/pin.h"
 #include "support/catch.h"
 #include "support/fake_copier.h"
+#include "support/fake_fragment_copier.h"
 #include "support/fake_tier.h"
 #include "support/manual_clock.h"
 #include "support/manual_executor.h"
@@ -37,6 +38,7 @@ struct CoreOptions {
   double high = 1.0;
   double low = 0.9;
   Bytes reserve = 0;
+  bool many = false;  // hbm0, hbm1 -> ddr0 -> remote -> flash0 instead
   core::ManagerOptions core;
   CoreOptions() {
     core.boot_epoch = 7;
@@ -103,19 +105,26 @@ class CoreFixture {
   static constexpr TierId kDdr = 1;
   static constexpr TierId kFlash = 2;
 
-  explicit CoreFixture(CoreOptions options = {}) : executor(clock), copier(executor) {
+  explicit CoreFixture(CoreOptions options = {})
+      : executor(clock), copier(executor), fragments(executor) {
     std::vector<std::unique_ptr<tier::Tier>> tiers;
     AddTier(tiers, options, "hbm0", TierKind::kHbm, options.hbm);
+    if (options.many) AddTier(tiers, options, "hbm1", TierKind::kHbm, options.hbm);
     AddTier(tiers, options, "ddr0", TierKind::kDdr, options.ddr);
+    if (options.many) {
+      AddTier(tiers, options, "remote", TierKind::kDdr, options.ddr);
+      options.core.demote_to = {TierId{2}, TierId{2}, TierId{3}, TierId{4}, std::nullopt};
+    }
     AddTier(tiers, options, "flash0", TierKind::kFlash, options.flash);
-    manager =
-        std::make_unique<core::Manager>(options.core, std::move(tiers), copier, executor, clock);
+    manager = std::make_unique<core::Manager>(options.core, std::move(tiers), copier, executor,
+                                              clock, &fragments);
   }
 
   // --- sessions ---------------------------------------------------------------------------------
-  CoreClient Open(const std::string& tenant = "a") {
+  CoreClient Open(const std::string& tenant = "a", const std::string& device = "") {
     core::SessionInfo info;
     info.tenant = tenant;
+    info.device = device;
     auto grant = manager->OpenSession(info);
     REQUIRE(grant.ok());
     CoreClient client;
@@ -286,8 +295,9 @@ class CoreFixture {
   // Copies end well until there are none.
   void Settle() {
     Run();
-    while (copier.size() > 0) {
-      copier.Complete(0);
+    while (copier.size() + fragments.size() > 0) {
+      if (copier.size() > 0) copier.Complete(0);
+      if (fragments.size() > 0) fragments.Complete(0);
       Run();
     }
   }
@@ -304,6 +314,7 @@ class CoreFixture {
   ManualClock clock;
   ManualExecutor executor;
   FakeCopier copier;
+  FakeFragmentCopier fragments;
   std::unique_ptr<core::Manager> manager;
 
  private:

@@ -16,6 +16,7 @@ TEST_CASE("Evict empties a tier down to what was asked for", "[evict]") {
   f.Settle();
   CHECK(answer->get().freed_bytes == 4 * kKiB);
   CHECK(answer->get().tensors == 4);
+  CHECK(answer->get().dropped == 0);
   CHECK(answer->get().pinned_tensors == 0);
   CHECK(f.Used(f.kHbm) == 2 * kKiB);
 }
@@ -31,6 +32,21 @@ TEST_CASE("Evict ends when only pinned ones are left, and counts them", "[evict]
   for (int i = 0; i < 120 && !answer->done(); ++i) f.Pass(milliseconds(2));
   CHECK(answer->get().freed_bytes == 2 * kKiB);
   CHECK(answer->get().pinned_tensors == 3);
+}
+
+TEST_CASE("Evict to what a tier holds already: no pinned one had to stay", "[evict]") {
+  CoreFixture f;
+  CoreClient client = f.Open();
+  for (int i = 0; i < 3; ++i) f.Make(client, kKiB);
+  f.MakeSealed(client, kKiB);
+  const auto nothing = f.Evict("hbm0", 4 * kKiB);
+  f.Settle();
+  CHECK(nothing->get().tensors == 0);
+  CHECK(nothing->get().pinned_tensors == 0);
+  const auto enough = f.Evict("hbm0", 3 * kKiB);
+  f.Settle();
+  CHECK(enough->get().tensors == 1);
+  CHECK(enough->get().pinned_tensors == 0);
 }
 
 TEST_CASE("Evict answers with what it has at its deadline", "[evict]") {
@@ -64,11 +80,14 @@ TEST_CASE("Evict of the bottom drops what may be dropped", "[evict]") {
   const auto answer = f.Evict("flash0", 0);
   f.PassSlowly(milliseconds(150));
   CHECK(answer->get().freed_bytes == kKiB);
+  CHECK(answer->get().tensors == 1);
+  CHECK(answer->get().dropped == 1);
   CHECK(f.Describe(client, kept).ok());
   CHECK(!f.Describe(client, gone).ok());
 }
 
-TEST_CASE("Evict of very many clean copies does not hold the executor for all of them", "[evict]") {
+TEST_CASE("Evict of very many clean copies does not hold the executor for all of them",
+          "[evict][case 8]") {
   CoreOptions options;
   options.hbm = 64 * kKiB;
   options.ddr = 64 * kKiB;
@@ -100,6 +119,9 @@ TEST_CASE("SetWatermarks checks, takes effect at once, and is shown", "[watermar
         absl::StatusCode::kInvalidArgument);
   CHECK(f.manager->SetWatermarks("hbm0", 0.5, 0.4, 8 * kKiB).code() ==
         absl::StatusCode::kInvalidArgument);
+  // Accepted, it would empty the tier.
+  CHECK(f.manager->SetWatermarks("hbm0", 0.5, 0.4, 5 * kKiB).code() ==
+        absl::StatusCode::kInvalidArgument);
   CHECK(f.manager->SetWatermarks("what", 0.5, 0.4, std::nullopt).code() ==
         absl::StatusCode::kNotFound);
   f.Settle();
@@ -126,7 +148,7 @@ TEST_CASE("ListTensors goes through all, in pages, filtered by tier and tenant",
     std::vector<core::TensorInfo> all;
     std::uint64_t cursor = 0;
     do {
-      auto page = f.manager->ListTensors(viewer, tier, cursor, limit);
+      auto page = f.manager->ListTensors(viewer, {.tier = std::string(tier)}, cursor, limit);
       REQUIRE(page.ok());
       REQUIRE(page->tensors.size() <= limit);
       for (auto& tensor : page->tensors) all.push_back(tensor);
@@ -141,8 +163,8 @@ TEST_CASE("ListTensors goes through all, in pages, filtered by tier and tenant",
   CHECK(list(a.session, "", 2).size() == 5);
   CHECK(list(b.session, "hbm0", 3).size() == 1);
   CHECK(list(b.session, "", 3)[0].tenant == "b");
-  CHECK(list(999, "", 3).empty());
-  CHECK(f.manager->ListTensors(std::nullopt, "none", 0, 1).status().code() ==
+  CHECK(ReasonOf(f.manager->ListTensors(999, {}, 0, 3).status()) == Reason::kUnknownSession);
+  CHECK(f.manager->ListTensors(std::nullopt, {.tier = "none"}, 0, 1).status().code() ==
         absl::StatusCode::kNotFound);
 }
 
@@ -154,7 +176,7 @@ TEST_CASE("a page of the listing looks at a bounded number of slots", "[list]") 
   for (int i = 0; i < 99; ++i) {
     REQUIRE(f.Free(client, made[static_cast<std::size_t>(i)]).ok());
   }
-  auto page = f.manager->ListTensors(std::nullopt, "", 0, 1);
+  auto page = f.manager->ListTensors(std::nullopt, {}, 0, 1);
   REQUIRE(page.ok());
   CHECK(page->tensors.empty());
   CHECK(page->next != 0);

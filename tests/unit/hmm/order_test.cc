@@ -117,6 +117,22 @@ TEST_CASE("past the bound of waiting calls: QUEUE_FULL with a retry delay", "[or
   CHECK(RetryAfter(c->status()).has_value());
 }
 
+TEST_CASE("one tenant's waiting calls leave room for another's", "[order]") {
+  CoreOptions options;
+  options.core.waiting_max = 4;
+  CoreFixture f(options);
+  CoreClient greedy = f.Open("greedy");
+  CoreClient other = f.Open("other");
+  for (int i = 0; i < 7; ++i) f.Make(greedy, kKiB);
+  for (int i = 0; i < 3; ++i) CHECK_FALSE(f.AllocateWaiting(greedy, kKiB)->done());
+  const auto fourth = f.AllocateWaiting(greedy, kKiB);
+  CHECK(Is(fourth->status(), absl::StatusCode::kUnavailable, Reason::kQueueFull));
+  CHECK(RetryAfter(fourth->status()).has_value());
+  CHECK_FALSE(f.AllocateWaiting(other, kKiB)->done());
+  CHECK(Is(f.AllocateWaiting(other, kKiB)->status(), absl::StatusCode::kUnavailable,
+           Reason::kQueueFull));
+}
+
 TEST_CASE("a full queue of moves: Swap says so, Acquire waits", "[order]") {
   CoreOptions options;
   options.core.mover.queued_max = 1;

@@ -121,6 +121,32 @@ TEST_CASE("a tenant's clean copies give way before its share is used up", "[quot
   CHECK(f.Counted().clean_drops == 1);
 }
 
+TEST_CASE("a tenant's own share, by tier, goes before that of all", "[quota]") {
+  CoreOptions options = TenantHalf();
+  options.core.tenant_limits["a"] = {{.ratio = 0.25}, {.bytes = 3 * kKiB}, {}};
+  options.core.tenant_limits["b"] = {{.ratio = 1.0}, {}, {}};
+  CoreFixture f(options);
+  CoreClient a = f.Open("a");
+  CoreClient b = f.Open("b");
+  CoreClient c = f.Open("c");
+  const auto whole = [&](CoreClient& client, Bytes bytes, const std::string& tier) {
+    return f.Allocate(client, CoreFixture::One(bytes, tier))->status();
+  };
+  const Bytes hbm = options.hbm;
+  CHECK(Is(whole(a, hbm / 4 + 64, "hbm0"), absl::StatusCode::kResourceExhausted, Reason::kQuota));
+  CHECK(Is(whole(a, 3 * kKiB + 64, "ddr0"), absl::StatusCode::kResourceExhausted, Reason::kQuota));
+  CHECK(Is(whole(c, hbm / 2 + 64, "hbm0"), absl::StatusCode::kResourceExhausted, Reason::kQuota));
+  // Within its share it gets room, and one more makes room among its own.
+  std::vector<Handle> own;
+  for (Bytes held = 0; held < hbm / 4; held += kKiB) own.push_back(f.MakeSealed(a, kKiB));
+  const auto waits = f.AllocateWaiting(a, kKiB);
+  f.Settle();
+  CHECK(waits->get().tensors[0].ok());
+  CHECK(a.State(own[0]).tier == f.kDdr);
+  // Whoever has all of it is bounded by the tier alone.
+  f.Make(b, hbm / 2 + kKiB);
+}
+
 TEST_CASE("more than a tenant's whole share is QUOTA, never retried", "[quota]") {
   CoreFixture f(TenantHalf());
   CoreClient client = f.Open();

@@ -1,10 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A tensor's life: handles, keys, Seal, Free, Release, slots, sizes, batches.
+#include "hmm/key_bytes.h"
 #include "unit/hmm/core_fixture.h"
 
 namespace hmm::testing {
 namespace {
+
+TEST_CASE("a key is kept in place or apart, and moves with its bytes", "[key]") {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, core::KeyBytes::kInPlace,
+                                 core::KeyBytes::kInPlace + 1, core::KeyBytes::kSizeMax}) {
+    std::string bytes(size, 'x');
+    for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 7);
+    core::KeyBytes key(bytes);
+    CHECK(key.view() == bytes);
+    core::KeyBytes moved(std::move(key));
+    CHECK(moved.view() == bytes);
+    core::KeyBytes other("of some other tensor, apart");
+    other = std::move(moved);
+    CHECK(other.view() == bytes);
+    other = core::KeyBytes();
+    CHECK(other.view().empty());
+  }
+}
 
 TEST_CASE("Allocate pins for writing and publishes the location", "[tensor]") {
   CoreFixture f;

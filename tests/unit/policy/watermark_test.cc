@@ -61,9 +61,9 @@ TEST_CASE("a whole drain: each answer is carried out, then nothing more until hi
 
 TEST_CASE("a large reserve pulls both marks down and keeps them apart") {
   REQUIRE(MarksInBytes(kMarks) == Marks{.start = 900, .stop = 750});
-  const Watermarks reserved{.capacity = 1000, .high = 0.8, .low = 0.6, .reserve = 600};
-  REQUIRE(MarksInBytes(reserved) == Marks{.start = 400, .stop = 300});
-  REQUIRE(DecideDrain(reserved, {.used = 401}, false) == Drain{.draining = true, .to_free = 101});
+  const Watermarks reserved{.capacity = 1000, .high = 0.8, .low = 0.6, .reserve = 500};
+  REQUIRE(MarksInBytes(reserved) == Marks{.start = 500, .stop = 375});
+  REQUIRE(DecideDrain(reserved, {.used = 501}, false) == Drain{.draining = true, .to_free = 126});
 }
 
 TEST_CASE("high = 1 means only a reserve starts demotion") {
@@ -77,6 +77,7 @@ TEST_CASE("good watermarks are accepted, the widest included") {
   REQUIRE(ValidateWatermarks("hbm0", kMarks).ok());
   REQUIRE(ValidateWatermarks("hbm0", {.capacity = 1, .high = 1.0, .low = 1e-9, .reserve = 0}).ok());
   REQUIRE(ValidateWatermarks("hbm0", Watermarks{.capacity = 64 * kGiB}).ok());
+  REQUIRE(ValidateWatermarks("hbm0", Watermarks{.capacity = 1000, .reserve = 500}).ok());
 }
 
 TEST_CASE("bad watermarks are refused with the tier, the values and what to write") {
@@ -90,7 +91,7 @@ TEST_CASE("bad watermarks are refused with the tier, the values and what to writ
         Watermarks{.capacity = 1000, .high = 0.0, .low = 0.0},
         Watermarks{.capacity = 1000, .high = nan, .low = 0.5},
         Watermarks{.capacity = 1000, .high = 0.9, .low = nan}, Watermarks{.capacity = 0},
-        Watermarks{.capacity = 1000, .reserve = 1000},
+        Watermarks{.capacity = 1000, .reserve = 501}, Watermarks{.capacity = 1000, .reserve = 1000},
         Watermarks{.capacity = 1000, .reserve = 1001}}) {
     const absl::Status status = ValidateWatermarks("ddr0", bad);
     INFO(bad.high << " " << bad.low << " " << bad.reserve << ": " << status);

@@ -152,10 +152,12 @@ TEST_CASE("taking back from a word without pins changes nothing, accesses includ
   CHECK(f.word == 0x5'0000);
 }
 
-TEST_CASE("the words of slots lie apart and behind the header") {
-  alignas(4096) static std::array<std::byte, kHeaderBytes + 4096> page{};
+TEST_CASE("the words of slots lie apart and behind the header and the fences") {
+  alignas(4096) static std::array<std::byte, PageBytes(1024)> page{};
   std::atomic<std::uint32_t>* words = PinWords(page.data());
-  CHECK(reinterpret_cast<std::byte*>(words) == page.data() + kHeaderBytes);
+  CHECK(reinterpret_cast<std::byte*>(words) == page.data() + kHeaderBytes + kFenceBytes);
+  CHECK(reinterpret_cast<std::byte*>(&Fences(page.data()) + 1) <=
+        reinterpret_cast<std::byte*>(words));
   Fixture f;
   REQUIRE(TryPin(words[1], f.slot, kGeneration));
   CHECK(words[0] == 0);

@@ -270,5 +270,62 @@ TEST_CASE("the emptiest window has the least used bytes outside what is skipped"
   CHECK(window->enough);
 }
 
+TEST_CASE("what moves out of a chunk opens no empty one for it") {
+  const auto arena = Make(8);
+  // Three chunks of which a quarter is free or held alone, and an empty one between them.
+  std::vector<Range> wide, quarter;
+  for (int i = 0; i < 3; ++i) {
+    wide.push_back(MustAllocate(*arena, kChunk * 3 / 4));
+    quarter.push_back(MustAllocate(*arena, kChunk / 4));
+    if (i == 0) wide.push_back(MustAllocate(*arena, kChunk));
+  }
+  const std::vector<Range> last{{3 * kChunk, kChunk}};
+  REQUIRE(quarter[2].offset / kChunk == 3);
+  REQUIRE(arena->Free(wide[1]));
+  REQUIRE(arena->Free(quarter[1]));
+  REQUIRE(arena->empty_chunks() == 1);
+  // Only the empty chunk could hold it.
+  CHECK(!arena->AllocateOutside(wide[3], last).has_value());
+  // It goes where it stays.
+  REQUIRE(arena->Free(quarter[0]));
+  for (int i = 0; i < 2; ++i) {
+    const auto place = arena->AllocateOutside(quarter[2], last);
+    REQUIRE(place.has_value());
+    CHECK(place->offset % kChunk == kChunk * 3 / 4);
+  }
+  CHECK(!arena->AllocateOutside(quarter[2], last).has_value());
+  CHECK(arena->empty_chunks() == 1);
+  REQUIRE(arena->Free(quarter[2]));
+  // A small one needs a slab there.
+  const Range small = MustAllocate(*arena, kSmallUnit);
+  REQUIRE(small.offset / kChunk == 3);
+  CHECK(!arena->AllocateOutside(small, last).has_value());
+  CHECK(arena->empty_chunks() == 1);
+  RequireValid(*arena);
+}
+
+TEST_CASE("what moves opens empty chunks when it leaves more behind") {
+  const auto arena = Make(8);
+  const Range head = MustAllocate(*arena, kChunk / 2);
+  const Range wide = MustAllocate(*arena, 2 * kChunk);  // the rest of the first, one, half a one
+  const Range spare = MustAllocate(*arena, 2 * kChunk);
+  const Range tail = MustAllocate(*arena, kChunk / 2);
+  REQUIRE(arena->Free(head));
+  REQUIRE(arena->Free(spare));
+  REQUIRE(arena->Free(tail));
+  REQUIRE(wide.offset % kChunk == kChunk / 2);
+  // All of three chunks is its own; where it goes it takes two.
+  const std::size_t before = arena->empty_chunks();
+  const Range window{0, kChunk};
+  const auto place = arena->AllocateOutside(wide, {window, {kChunk, 2 * kChunk}});
+  REQUIRE(place.has_value());
+  CHECK(arena->empty_chunks() == before - 2);
+  REQUIRE(arena->Free(wide));
+  CHECK(arena->empty_chunks() == before + 1);
+  // It fills its chunks now: no place is better.
+  CHECK(!arena->AllocateOutside(*place, {{place->offset, place->length}}).has_value());
+  RequireValid(*arena);
+}
+
 }  // namespace
 }  // namespace hmm::tier

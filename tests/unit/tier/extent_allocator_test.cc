@@ -239,5 +239,24 @@ TEST_CASE("random steps agree with a byte map") {
   CHECK(allocator.FreeRangeAt(0) == Range{0, kUnits * kUnit});
 }
 
+TEST_CASE("outside of what is avoided an extent takes either end of a free range") {
+  ExtentAllocator extents(4096);
+  REQUIRE(extents.AddFree({0, 16 * 4096}));
+  const std::vector<Range> avoid = {{0, 4096}, {14 * 4096 + 100, 50}};
+  std::vector<Range> offered;
+  CHECK(!extents.AllocateOutside(2 * 4096, 16 * 4096, avoid, [&](Range range) {
+    offered.push_back(range);
+    return false;
+  }));
+  CHECK(offered == std::vector<Range>{{4096, 2 * 4096}, {12 * 4096, 2 * 4096}});
+  CHECK(extents.free_bytes() == 16 * 4096);
+  CHECK(extents.AllocateOutside(2 * 4096, 15 * 4096, {}, [](Range range) {
+    return range.offset > 0;
+  }) == Range{13 * 4096, 2 * 4096});
+  CHECK(extents.AllocateOutside(2 * 4096, 16 * 4096, avoid) == Range{4096, 2 * 4096});
+  CHECK(!extents.AllocateOutside(2 * 4096, 2 * 4096, avoid).has_value());
+  CHECK(extents.Validate().ok());
+}
+
 }  // namespace
 }  // namespace hmm::tier

@@ -264,5 +264,14 @@ TEST_CASE("options that contradict themselves are refused") {
   CHECK(!std::filesystem::exists(dir.File("flash0")));
 }
 
+TEST_CASE("a file system that has less says that it keeps some") {
+  const TempDir dir;
+  FileTierOptions options = Options(dir);
+  options.tier.capacity = std::filesystem::space(dir.path()).available / kMiB * kMiB + kGiB;
+  const absl::Status status = CreateFileTier(std::move(options)).status();
+  CHECK(ReasonOf(status) == Reason::kIo);
+  CHECK(status.message().find("keeps some for itself") != absl::string_view::npos);
+}
+
 }  // namespace
 }  // namespace hmm::tier

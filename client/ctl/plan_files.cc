@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/ctl/plan_files.h"
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace hmm::ctl {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct NamedFile {
+  const char* option;
+  const std::string& path;
+};
+
+// By any name that leads there, whether it exists yet or not.
+bool OneFile(const std::string& a, const std::string& b) {
+  std::error_code error;
+  if (fs::exists(a, error) && fs::exists(b, error)) {
+    return fs::equivalent(a, b, error) && fs::is_regular_file(a, error);
+  }
+  const fs::path first = fs::weakly_canonical(a, error);
+  return !error && first == fs::weakly_canonical(b, error) && !error;
+}
+
+absl::Status Refuse(const std::string& what) {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument, what);
+}
+
+}  // namespace
+
+absl::Status CheckOutputFiles(const PlanArgs& args) {
+  const std::vector<NamedFile> outputs = {{"--out", args.out},
+                                          {"--emit-graph", args.emit_graph},
+                                          {"--report", args.report},
+                                          {"--trace", args.trace},
+                                          {"--svg", args.svg}};
+  const std::vector<NamedFile> inputs = {{"GRAPH", args.input.graph},
+                                         {"--machine", args.machine},
+                                         {"--profile", args.profile},
+                                         {"FILE", args.csv}};
+  std::error_code error;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const NamedFile& output = outputs[i];
+    if (output.path.empty()) continue;
+    for (const NamedFile& input : inputs) {
+      // Else it is a preset's word.
+      if (!fs::exists(input.path, error) || !OneFile(output.path, input.path)) continue;
+      return Refuse(absl::StrCat(output.option, " ", output.path, ": would overwrite ",
+                                 input.option, " ", input.path));
+    }
+    for (std::size_t k = 0; k < i; ++k) {
+      if (outputs[k].path.empty() || !OneFile(output.path, outputs[k].path)) continue;
+      return Refuse(absl::StrCat(output.option, " ", output.path, ": would overwrite ",
+                                 outputs[k].option, " ", outputs[k].path));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hmm::ctl

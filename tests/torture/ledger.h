@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Everything that must return when clients go: what the daemon's books say, and what the kernel
+// says of the daemon's process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace hmm::testing {
+
+struct Ledger {
+  struct Tier {
+    std::string name;
+    std::uint64_t free = 0;  // committed or not
+    std::uint64_t creating = 0;
+    std::uint64_t resident = 0;
+    std::uint64_t moving = 0;
+    std::uint64_t reserved = 0;
+    std::uint64_t pinned = 0;
+    std::uint64_t tensors = 0;
+    friend bool operator==(const Tier&, const Tier&) = default;
+  };
+  std::uint64_t sessions = 0;
+  std::uint64_t pins = 0;
+  std::uint64_t tensors = 0;
+  std::vector<Tier> tiers;
+  std::size_t descriptors = 0;   // open in the daemon
+  std::size_t memory_files = 0;  // of them memfds: tables, pages, arenas
+  friend bool operator==(const Ledger&, const Ledger&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const Ledger& ledger);
+
+// Sends all that can go to the bottom, so that two looks at the same tensors are equal, and reads.
+Ledger Settle(const std::string& dir, pid_t daemon);
+// Bytes that the daemon's memfds really hold.
+std::uint64_t MemoryFileBytes(pid_t daemon);
+// Capacity of its memory tiers.
+std::uint64_t MemoryCapacity(const std::string& dir);
+
+}  // namespace hmm::testing
