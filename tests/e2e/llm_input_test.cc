@@ -159,9 +159,9 @@ TEST_CASE(
                                      options + " >" + dir.File("out")},
         dir.File("log"));
   };
-  for (const char* options :
-       {"--model 4,128", "--model a,b", "--stride 0", "--engines 0", "--sessions 0",
-        "--build /nonexistent", "--trace /nonexistent", "--model 4,129,4,2,300,2048"}) {
+  for (const char* options : {"--model 4,128", "--model a,b", "--stride 0", "--engines 0",
+                              "--sessions 0", "--build /nonexistent", "--trace /nonexistent",
+                              "--model 4,129,4,2,300,2048", "--kv-share 0", "--kv-share nan"}) {
     INFO(options);
     CHECK(fleet(options)->Wait() == 2);
     Has(ReadFile(dir.File("log")), "fleet.py: ");

@@ -108,6 +108,19 @@ export async function pixelsOf(page, name, chart = 0) {
   }, [name, chart]);
 }
 
+// Waits until a chart has more than `least` pixels of a colour: a page hears of a new scheme or width
+// by events of a later frame than the one in which its style changes.
+export async function drawn(page, name, { chart = 0, least = 100, timeout = 10_000 } = {}) {
+  const end = Date.now() + timeout;
+  for (let count = 0; ;) {
+    if ((count = await pixelsOf(page, name, chart)) > least) return count;
+    if (Date.now() > end) {
+      throw new Error(`chart ${chart}: ${count} pixels of ${name} after ${timeout} ms`);
+    }
+    await page.evaluate(() => new Promise(requestAnimationFrame));
+  }
+}
+
 // How well two colours of the style sheet are told apart (WCAG's contrast ratio).
 export async function contrast(page, one, other) {
   const luminance = (name) => page.evaluate((name) => {

@@ -159,7 +159,7 @@ TEST_CASE("garbage on the session socket closes it, and nobody else suffers") {
 
 TEST_CASE("who says no Hello loses its place in time") {
   InProcessDaemon daemon([](daemon::Config& config) {
-    config.handshake_timeout = std::chrono::milliseconds(50);
+    config.handshake_timeout = std::chrono::milliseconds(500);
     config.handshakes_max = 2;
   });
   RawSession silent(daemon.dir());

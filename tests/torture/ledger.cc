@@ -19,16 +19,27 @@
 namespace hmm::testing {
 namespace {
 
-void EvictAll(const std::string& dir, const std::string& tier) {
+// An operator's call, which must be answered well.
+template <typename Method, typename Request, typename Response>
+void CallAdmin(const std::string& dir, Method method, const Request& request, Response* response) {
   const auto stub = v1::Admin::NewStub(client_internal::UnixChannel(dir + "/admin.sock"));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  const grpc::Status status = (stub.get()->*method)(&context, request, response);
+  INFO(request.ShortDebugString() << ": " << status.error_message());
+  REQUIRE(status.ok());
+}
+
+void EvictAll(const std::string& dir, const std::string& tier) {
   v1::EvictRequest request;
   request.set_tier(tier);
   v1::EvictResponse response;
-  const grpc::Status status = stub->Evict(&context, request, &response);
-  INFO(tier << ": " << status.error_message());
-  REQUIRE(status.ok());
+  CallAdmin(dir, &v1::Admin::Stub::Evict, request, &response);
+}
+
+void CompactAll(const std::string& dir) {
+  v1::CompactResponse response;
+  CallAdmin(dir, &v1::Admin::Stub::Compact, v1::CompactRequest(), &response);
 }
 
 // Calls `visit` with the path and the target of each open descriptor of the daemon.
@@ -51,7 +62,7 @@ bool IsMemoryFile(const std::string& target) { return target.rfind("/memfd:", 0)
 std::ostream& operator<<(std::ostream& out, const Ledger& ledger) {
   out << "sessions " << ledger.sessions << ", pins " << ledger.pins << ", tensors "
       << ledger.tensors << ", descriptors " << ledger.descriptors << ", memory files "
-      << ledger.memory_files;
+      << ledger.memory_files << " of " << ledger.memory_bytes << " bytes";
   for (const Ledger::Tier& tier : ledger.tiers) {
     out << "\n  " << tier.name << ": free " << tier.free << ", creating " << tier.creating
         << ", resident " << tier.resident << ", moving " << tier.moving << ", reserved "
@@ -63,38 +74,22 @@ std::ostream& operator<<(std::ostream& out, const Ledger& ledger) {
 Ledger Settle(const std::string& dir, pid_t daemon) {
   const v1::GetStatusResponse before = StatusOf(dir);
   for (int i = 0; i + 1 < before.tiers_size(); ++i) EvictAll(dir, before.tiers(i).name());
+  CompactAll(dir);
   const v1::GetStatusResponse status = StatusOf(dir);
-  Ledger ledger{status.sessions(), status.pins(), status.tensors(), {}, 0, 0};
+  Ledger ledger{status.sessions(), status.pins(), status.tensors(), {}, 0, 0, 0};
   for (const v1::TierInfo& tier : status.tiers()) {
     ledger.tiers.push_back({tier.name(), tier.free_bytes() + tier.committed_free_bytes(),
                             tier.creating_bytes(), tier.resident_bytes(), tier.moving_bytes(),
                             tier.reserved_bytes(), tier.pinned_bytes(), tier.tensors()});
   }
-  VisitDescriptors(daemon, [&](const std::string&, const std::string& target) {
+  VisitDescriptors(daemon, [&](const std::string& path, const std::string& target) {
     ++ledger.descriptors;
-    ledger.memory_files += IsMemoryFile(target);
+    struct stat info {};
+    if (!IsMemoryFile(target) || ::stat(path.c_str(), &info) != 0) return;
+    ++ledger.memory_files;
+    ledger.memory_bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
   });
   return ledger;
-}
-
-std::uint64_t MemoryFileBytes(pid_t daemon) {
-  std::uint64_t bytes = 0;
-  VisitDescriptors(daemon, [&](const std::string& path, const std::string& target) {
-    struct stat info {};
-    if (IsMemoryFile(target) && ::stat(path.c_str(), &info) == 0) {
-      bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
-    }
-  });
-  return bytes;
-}
-
-std::uint64_t MemoryCapacity(const std::string& dir) {
-  std::uint64_t bytes = 0;
-  const v1::GetStatusResponse status = StatusOf(dir);
-  for (const v1::TierInfo& tier : status.tiers()) {
-    if (tier.backend() == "host") bytes += tier.capacity_bytes();
-  }
-  return bytes;
 }
 
 }  // namespace hmm::testing

@@ -29,17 +29,15 @@ struct Ledger {
   std::uint64_t pins = 0;
   std::uint64_t tensors = 0;
   std::vector<Tier> tiers;
-  std::size_t descriptors = 0;   // open in the daemon
-  std::size_t memory_files = 0;  // of them memfds: tables, pages, arenas
+  std::size_t descriptors = 0;     // open in the daemon
+  std::size_t memory_files = 0;    // of them memfds: tables, pages, arenas
+  std::uint64_t memory_bytes = 0;  // that these files really hold
   friend bool operator==(const Ledger&, const Ledger&) = default;
 };
 std::ostream& operator<<(std::ostream& out, const Ledger& ledger);
 
-// Sends all that can go to the bottom, so that two looks at the same tensors are equal, and reads.
+// Sends all that can go to the bottom and gives back the memory it had, so that two looks at the
+// same tensors are equal, and reads.
 Ledger Settle(const std::string& dir, pid_t daemon);
-// Bytes that the daemon's memfds really hold.
-std::uint64_t MemoryFileBytes(pid_t daemon);
-// Capacity of its memory tiers.
-std::uint64_t MemoryCapacity(const std::string& dir);
 
 }  // namespace hmm::testing

@@ -4,6 +4,7 @@
 // how they say that something was wrong.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19,6 +20,11 @@ inline std::string SharedKey(std::uint64_t block) { return "shared:" + std::to_s
 inline std::byte TortureByte(std::uint64_t seed, std::size_t at) {
   return static_cast<std::byte>((seed * 131 + at * 7 + (at >> 8)) & 0xff);
 }
+
+// What a victim is at when it dies.
+enum class Act : int { kOther, kAcquire, kWrite, kPinned, kMove, kAttach, kFork };
+inline constexpr std::array<const char*, 7> kActNames = {"other", "acquire", "write", "pinned",
+                                                         "move",  "attach",  "fork"};
 
 // Exit codes of a victim that ended by itself, which none should.
 inline constexpr int kWrongBytes = 42;

@@ -32,8 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FORECAST_BAR = 0.10
 NAP_TOKENS = 4
 
-# KV memory of the whole fleet, of the bytes that all blocks would take, and its parts.
-KV_SHARE = 1.6
+# The parts of the KV memory of the whole fleet.
 TIER_SHARES = {"hbm": 0.15, "ddr": 0.45, "flash": 0.4}
 HIGH, LOW = 0.95, 0.92
 KV_MIN = 16 * 2**20  # of which the smallest part is the 2 MiB that a tier has at least
@@ -46,6 +45,16 @@ def positive(text):
     if not (text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return int(text)
+
+
+def share(text):
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
+    if not 0 < number <= 100:  # nor NaN
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0, 100 at most")
+    return number
 
 
 def shape_of(text):
@@ -78,6 +87,8 @@ def parse():
     parser.add_argument("--sessions", type=positive, default=10, help="of each model")
     parser.add_argument("--requests", type=positive, default=14, help="of each session")
     parser.add_argument("--stride", type=positive, default=40, help="one of so many blocks of the trace")
+    parser.add_argument("--kv-share", type=share, default=1.6,
+                        help="KV memory of the whole fleet, as a share of what all blocks would take")
     parser.add_argument("--bar", type=float, default=0.0,
                         help="least ratio of requests a minute to the baseline's")
     args = parser.parse_args()
@@ -107,7 +118,7 @@ class Fleet:
             raise BadArguments(f"--trace {args.trace}: {error}") from error
         self.accesses = sum(len(r.blocks) for r in self.requests)
         unique = len({b for r in self.requests for b in r.blocks})
-        self.kv_bytes = max(int(unique * KV_SHARE) * self.block_bytes, KV_MIN)
+        self.kv_bytes = max(int(unique * args.kv_share) * self.block_bytes, KV_MIN)
         self.models = [work / f"model{n}.bin" for n in (1, 2)]
         self.unique = unique
 

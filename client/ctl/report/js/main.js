@@ -37,6 +37,12 @@ function planText(plan) {
                                     : `${plan.planner}: ${plan.verdict}`;
 }
 
+// Why a curve may stay below the planned peak that the figures name.
+function predicted() {
+  return element("p", { className: "hint predicted", textContent:
+    "As predicted. The planned peak in the figures holds whatever the durations." });
+}
+
 class Panel {
   constructor(parent, data, plan, zoom, many) {
     this.data = data;
@@ -61,10 +67,7 @@ class Panel {
     const entries = [["before", "nothing moved", "line"], ["budget", "budget", "dashed"]];
     if (plan.memory.t.length > 0) entries.unshift(["after", "with the plan", "line"]);
     this.box.append(key(entries));
-    if (plan.verdict === "planned" && !many) {
-      this.box.append(element("p", { className: "hint", textContent:
-        "As predicted. The planned peak in the figures holds whatever the durations." }));
-    }
+    if (plan.verdict === "planned" && !many) this.box.append(predicted());
     const label = `Memory in HBM over time, planner ${plan.planner}. ` +
                   "Keys: plus and minus zoom, arrows move, Home shows the whole step";
     this.memoryChart = memoryChart(this.box, this.zoom, label, this.data.before, plan.memory,
@@ -178,6 +181,7 @@ function main() {
   const many = data.plans.length > 1;
   const plans = document.getElementById("plans");
   plans.classList.toggle("many", many);
+  if (many) plans.before(predicted());
   for (const plan of data.plans) new Panel(plans, data, plan, zoom, many);
   wireZoom(zoom);
   requestAnimationFrame(() => requestAnimationFrame(() => {
