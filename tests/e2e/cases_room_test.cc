@@ -150,10 +150,8 @@ TEST_CASE("case 6: allocated, never sealed, gone: a hundred times", "[case 6]") 
   const Books before = ReadBooks(daemon.dir());
   for (int round = 0; round < 100; ++round) {
     const std::string log = daemon.dir() + "/leak-log";
-    // The first as large as the report; the others smaller, so that it is the count that tells.
-    const std::uint64_t bytes = round == 0 ? 400 * kMiB : 24 * kMiB;
-    ChildProcess leak({PEER_BINARY, "leak", daemon.dir(), log + "-ready", std::to_string(bytes)},
-                      log);
+    ChildProcess leak(
+        {PEER_BINARY, "leak", daemon.dir(), log + "-ready", std::to_string(400 * kMiB)}, log);
     REQUIRE(leak.Wait() == kGot);
     INFO("round " << round);
     REQUIRE(WaitUntil([&] { return ReadBooks(daemon.dir()) == before; }, milliseconds(1000)));
