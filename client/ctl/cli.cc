@@ -57,6 +57,10 @@ CLI::Option* OneOf(CLI::Option* option, const std::string& choices, const std::s
   return option->type_name(choices);
 }
 
+std::string NotEmpty(const std::string& name) {
+  return name.empty() ? "the name of the file is empty" : "";
+}
+
 CLI::Option* InOneWord(CLI::Option* option) {
   return option->delimiter(',')->allow_extra_args(false);
 }
@@ -104,7 +108,8 @@ void AddReplay(CLI::App* app, Command* command) {
       ->check([](const std::string& value) {
         return value.size() <= 128 ? std::string() : std::string("at most 128 bytes");
       });
-  replay->add_option("--report", args.report, "Write the report as JSON to this file too");
+  replay->add_option("--report", args.report, "Write the report as JSON to this file too")
+      ->check(NotEmpty);
   replay->add_option("--tier", args.tier, "Where blocks are wanted (default: the first HBM tier)")
       ->type_name("TIER");
   AddSize(replay, "--window-bytes",

@@ -12,10 +12,11 @@ CLI::App* AddGraphVerb(CLI::App* parent, const std::string& name, const std::str
                        Verb verb, Command* command) {
   CLI::App* app = AddVerb(parent, name, text, verb, command);
   app->add_option("--out", command->plan.out, "Also write the graph: .pb, .pbtxt, .onnx or .mindir")
+      ->check(NotEmpty)
       ->type_name("FILE");
-  app->add_option("--format", command->plan.out_format,
-                  "pb, onnx or mindir, whatever the name of the file that --out names")
-      ->type_name("FORMAT");
+  OneOf(app->add_option("--format", command->plan.out_format,
+                        "Format of the file that --out names, whatever its name"),
+        "pb|onnx|mindir");
   return app;
 }
 

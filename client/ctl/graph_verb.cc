@@ -30,14 +30,6 @@ absl::Status AboutFlags(const absl::Status& status) {
   return Error(status.code(), Reason::kBadArgument, absl::StrCat("--", message));
 }
 
-absl::StatusOr<graph::FileFormat> FormatToWrite(const std::string& given, const std::string& path) {
-  if (given.empty()) return graph::FileFormatOfPath(path);
-  if (const std::optional<graph::FileFormat> format = graph::FileFormatOf(given)) return *format;
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
-               absl::StrCat("--format: '", given, "' is no format",
-                            graph::Suggestion(given, {"pb", "onnx", "mindir"})));
-}
-
 }  // namespace
 
 absl::StatusOr<int> RunGraph(const Command& command) {
@@ -59,9 +51,8 @@ absl::StatusOr<int> RunGraph(const Command& command) {
       summary = Summarize(graph);
     }
     if (!command.plan.out.empty()) {
-      HMM_ASSIGN_OR_RETURN(const graph::FileFormat format,
-                           FormatToWrite(command.plan.out_format, command.plan.out));
-      HMM_RETURN_IF_ERROR(graph::WriteGraph(graph, format, command.plan.out));
+      HMM_RETURN_IF_ERROR(
+          graph::WriteGraph(graph, graph::FileFormatOf(command.plan.out_format), command.plan.out));
     }
   }
   HMM_RETURN_IF_ERROR(WriteOut(FormatSummary(graph, summary, command.format)));

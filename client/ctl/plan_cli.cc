@@ -42,6 +42,9 @@ void AddPlanning(CLI::App* app, Command* command) {
   app->add_option(
          "--planner", args->planner,
          "hmm (default), none, lru, distance, span-greedy, backward-walk or hyper-parallel")
+      ->check([](const std::string& name) {
+        return std::string(FindPlannerNamed(name).status().message());
+      })
       ->type_name("NAME");
   app->add_option("--steps", args->steps, "Bound of the planner's effort (default: about a second)")
       ->check(CLI::Range(std::uint64_t{1}, kStepsMax));
@@ -106,7 +109,7 @@ void AddSweep(CLI::App* plan, Command* command) {
           },
           "Also look for the smallest budget with at most this much of the compute time exposed")
       ->type_name("PERCENT");
-  plan->add_option("--svg", args->svg, "Also draw the sweep")->type_name("FILE");
+  plan->add_option("--svg", args->svg, "Also draw the sweep")->check(NotEmpty)->type_name("FILE");
 }
 
 void AddLayout(CLI::App* plan, Command* command) {
@@ -129,6 +132,7 @@ void AddLayout(CLI::App* plan, Command* command) {
       ->required()
       ->type_name("SIZE");
   app->add_option("--out", args->out, "Also write them with their offsets as CSV")
+      ->check(NotEmpty)
       ->type_name("FILE");
   app->add_option("--steps", args->steps, "Bound of the search (default 4000000: a few seconds)")
       ->check(CLI::Range(std::uint64_t{1}, kStepsMax));
@@ -168,14 +172,19 @@ void AddPlan(CLI::App* app, Command* command) {
   AddInput(plan, command);
   AddPlanning(plan, command);
   plan->add_flag("--compare", args->compare, "All planners side by side");
-  plan->add_option("--out", args->out, "Also write the plan: .pb or .pbtxt")->type_name("FILE");
+  plan->add_option("--out", args->out, "Also write the plan: .pb or .pbtxt")
+      ->check(NotEmpty)
+      ->type_name("FILE");
   plan->add_option("--emit-graph", args->emit_graph,
                    "Also write the graph with the plan's moves as ops in it: .onnx or .mindir")
+      ->check(NotEmpty)
       ->type_name("FILE");
   plan->add_option("--report", args->report,
                    "Also write a page to look at: memory, timeline, moved tensors (HTML)")
+      ->check(NotEmpty)
       ->type_name("FILE");
   plan->add_option("--trace", args->trace, "Also write a trace for Chrome or Perfetto (JSON)")
+      ->check(NotEmpty)
       ->type_name("FILE");
   AddSweep(plan, command);
   AddExplain(plan, command);

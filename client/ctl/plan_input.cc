@@ -166,9 +166,8 @@ absl::StatusOr<const plan::Planner*> FindPlannerNamed(const std::string& name) {
   if (const plan::Planner* planner = plan::FindPlanner(name)) return planner;
   std::vector<std::string_view> known;
   for (const plan::Planner& planner : plan::Planners()) known.push_back(planner.name);
-  return Error(
-      absl::StatusCode::kNotFound, Reason::kNotFound,
-      absl::StrCat("--planner: '", name, "' is no planner", graph::Suggestion(name, known)));
+  return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
+               absl::StrCat("'", name, "' is no planner", graph::Suggestion(name, known)));
 }
 
 }  // namespace hmm::ctl

@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "client/ctl/daemon_link.h"
 #include "client/ctl/printer.h"
@@ -142,12 +143,29 @@ absl::Status WriteOut(const std::string& text) {
   return absl::OkStatus();
 }
 
+// Control bytes of names in files, which a terminal would obey, as \xNN.
+std::string WithoutControls(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are controls too: C2 80 to C2 9F.
+    const bool second =
+        i > 0 && static_cast<unsigned char>(text[i - 1]) == 0xc2 && byte >= 0x80 && byte < 0xa0;
+    if ((byte < 0x20 && byte != '\n') || byte == 0x7f || second) {
+      absl::StrAppendFormat(&out, "\\x%02x", byte);
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
 int Report(const absl::Status& failed) {
   // Whoever read us had enough (`| head`): nothing failed.
   if (absl::IsCancelled(failed) && failed.message().empty()) return 0;
   const std::string message(failed.message());
   std::fprintf(stderr, "hmmctl: %s\n",
-               message.empty() ? failed.ToString().c_str() : message.c_str());
+               WithoutControls(message.empty() ? failed.ToString() : message).c_str());
   return 1;
 }
 

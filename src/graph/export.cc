@@ -115,10 +115,13 @@ FileFormat FileFormatOfPath(const std::string& path) {
   return path.ends_with(".mindir") ? FileFormat::kMindIr : FileFormat::kProto;
 }
 
-absl::Status WriteGraph(const plan::Graph& graph, FileFormat format, const std::string& path) {
+absl::Status WriteGraph(const plan::Graph& graph, std::optional<FileFormat> asked,
+                        const std::string& path) {
+  const FileFormat format = asked.value_or(FileFormatOfPath(path));
   if (format == FileFormat::kProto) {
-    HMM_RETURN_IF_ERROR(FormOfPath(path, kModelEndings).status());
-    return WriteGraphProto(graph, path);
+    const absl::StatusOr<MessageForm> form = FormOfPath(path, kModelEndings);
+    if (!form.ok() && !asked.has_value()) return form.status();
+    return WriteGraphProto(graph, form.value_or(MessageForm::kBinary), path);
   }
   const absl::StatusOr<std::string> bytes =
       format == FileFormat::kOnnx ? FormatGraphOnnx(graph) : FormatGraphMindIr(graph);

@@ -32,8 +32,10 @@ FileFormat FileFormatOfPath(const std::string& path);
 absl::StatusOr<std::string> FormatGraphOnnx(const plan::Graph& graph);
 absl::StatusOr<std::string> FormatGraphMindIr(const plan::Graph& graph);
 
-// kProto: text or binary by the name (graph_proto.h).
-absl::Status WriteGraph(const plan::Graph& graph, FileFormat format, const std::string& path);
+// In the format that is asked for, whatever the name; else by the name, which must have an ending.
+// kProto is text where the name ends so (graph_proto.h), else binary.
+absl::Status WriteGraph(const plan::Graph& graph, std::optional<FileFormat> asked,
+                        const std::string& path);
 
 struct AnnotateRequest {
   // The model that `graph` was read from, for its nodes; written in the other format, or empty: the

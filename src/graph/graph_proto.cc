@@ -341,6 +341,10 @@ absl::StatusOr<Graph> ReadGraphProto(const std::string& path) {
 
 absl::Status WriteGraphProto(const Graph& graph, const std::string& path) {
   HMM_ASSIGN_OR_RETURN(const MessageForm form, FormOfPath(path));
+  return WriteGraphProto(graph, form, path);
+}
+
+absl::Status WriteGraphProto(const Graph& graph, MessageForm form, const std::string& path) {
   const absl::StatusOr<std::string> bytes =
       form == MessageForm::kText ? FormatGraphText(graph) : FormatGraphBinary(graph);
   if (!bytes.ok()) return Annotate(bytes.status(), path);

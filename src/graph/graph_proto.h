@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "graph/message_file.h"
 #include "plan/graph.h"
 
 namespace hmm::v1 {
@@ -41,5 +42,7 @@ absl::StatusOr<std::string> FormatGraphBinary(const plan::Graph& graph);
 // Form by the name's ending: .pbtxt, .txtpb, .textproto; .pb, .binpb.
 absl::StatusOr<plan::Graph> ReadGraphProto(const std::string& path);
 absl::Status WriteGraphProto(const plan::Graph& graph, const std::string& path);
+// Whatever the name.
+absl::Status WriteGraphProto(const plan::Graph& graph, MessageForm form, const std::string& path);
 
 }  // namespace hmm::graph

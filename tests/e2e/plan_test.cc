@@ -3,6 +3,7 @@
 // files that one verb writes and another reads.
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -151,7 +152,7 @@ TEST_CASE("graphs in every format, and with the moves of their plan") {
   Fails("graph show " + mindir + "add_encrypted.mindir", 1, "encrypted (AES-GCM)");
   Fails("plan " + dir.File("g.pb") + " --hbm 60% --emit-graph " + dir.File("m.pb"), 1,
         "--emit-graph: ");
-  Fails(model + dir.File("x") + " --format onx", 1, "did you mean 'onnx'?");
+  Fails(model + dir.File("x") + " --format onx", 2, "'onx' is none of pb|onnx|mindir");
   Fails("plan check " + dir.File("g.onnx") + " " + dir.File("g.onnx"), 1, "holds no plan");
   Fails("plan " + dir.File("g.pb") + " --compare --emit-graph m.onnx", 2, "--emit-graph");
   Fails("plan " + dir.File("g.mindir") + " --dim a=1 --hbm 60%", 1, "--dim: ");
@@ -195,6 +196,19 @@ TEST_CASE("a page and a trace beside the plan, and where they cannot be") {
   const json trace = json::parse(ReadFile(dir.File("t.json")), nullptr, false);
   REQUIRE_FALSE(trace.is_discarded());
   CHECK(trace["traceEvents"].size() > 100);
+  // As readers compute it, in doubles: what follows in a lane begins when the one before has ended,
+  // else they draw it inside that one.
+  std::map<int, double> ended;
+  std::size_t nested = 0;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const double start = event["ts"];
+    double& last = ended[event["tid"]];
+    nested += start < last;
+    last = start + event["dur"].get<double>();
+  }
+  CHECK(ended.size() >= 3);
+  CHECK(nested == 0);
   Text("plan " + graph + steps + "--hbm 60% --compare --report " + dir.File("c.html"));
   CHECK_THAT(ReadFile(dir.File("c.html")), Contains("The planners side by side"));
   // Nothing to trace, something to look at.
@@ -269,7 +283,11 @@ TEST_CASE("what is wrong is said on one line: flag, file, and the nearest known"
   Fails("plan " + graph + " --hbm 7GB", 2, "GiB");
   Fails("plan " + graph + " --dim a=b", 2, "--dim");
   Fails("plan " + graph + " --dim a=1", 1, "--dim");
-  Fails("plan " + graph + " --planner lry", 1, "'lru'");
+  Fails("plan " + graph + " --planner lry", 2, "'lru'");
+  for (const char* option : {"--out", "--emit-graph", "--report", "--trace", "--sweep --svg"}) {
+    Fails("plan " + graph + " --hbm 75% " + option + " ''", 2, "the name of the file is empty");
+  }
+  Fails("graph show " + graph + " --out x --format pbtxt", 2, "pb|onnx|mindir");
   Fails("plan " + graph + " --machine h10", 1, "h100");
   Fails("plan " + graph + " --hbm 75% --out " + dir.File("none/p.pb"), 1,
         "none/p.pb: No such file");
@@ -283,6 +301,8 @@ TEST_CASE("what is wrong is said on one line: flag, file, and the nearest known"
   Fails("plan " + cut, 1, "cut.pb");
   Fails("plan " + dir.File("none.pb"), 1, "none.pb");
   Fails("plan llama-9b", 1, "llama-8b");
+  // A terminal would obey it.
+  Fails("plan $(printf 'a\\033]0;b\\007\\302\\233c').pb", 1, "a\\x1b]0;b\\x07\xc2\\x9bc.pb");
   Fails("plan check " + graph + " " + graph, 1, "small.pb");
   Text("plan llama-8b --hbm 100% --out " + dir.File("other.pb"));
   Fails("plan check " + dir.File("other.pb") + " " + graph, 1, "other.pb");
