@@ -53,6 +53,9 @@ constexpr Key<Config> kConfigKeys[] = {
      "", "Attached processes of one tenant."},
     {"limits", "waiting_max", kCount, HMM_SLOT(limits.waiting_max), kAny, "",
      "Calls that wait for room or moves, over all sessions; one tenant may have three quarters."},
+    {"limits", "waiting_elements_max", kCount, HMM_SLOT(limits.waiting_elements_max), kAny, "",
+     "Elements of the batches of those calls, together; a batch that waits alone may have any "
+     "size."},
     {"limits", "calls_remembered_max", kCount, HMM_SLOT(limits.calls_remembered_max), kAny, "",
      "Pinning calls per session that Release can still undo."},
     {"limits", "session_pinned_max", kRatio, HMM_SLOT(limits.session_pinned_max), "", "",

@@ -19,6 +19,7 @@ class AllocateOp final : public Op {
   static absl::Status CheckSpec(const TensorSpec& spec, const ManagerOptions& options);
   bool Step() override;
   void End(const absl::Status& why) override;
+  std::size_t elements() const override { return items_.size(); }
 
  private:
   struct Item {

@@ -57,6 +57,7 @@ class BringOp final : public Op {
   BringOp(Core& core, const CallContext& call, BringArgs args, Callback<BringResult> done);
   bool Step() override;
   void End(const absl::Status& why) override;
+  std::size_t elements() const override { return items_.size(); }
   MoveCause cause() const override { return args_.cause; }
 
  private:

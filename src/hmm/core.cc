@@ -14,6 +14,7 @@ constexpr std::size_t kSweepWords = 1u << 13;  // pin words read a look for doom
 constexpr std::size_t kBuryMax = 1u
                                  << 10;  // each is two events: watchers get their turn in between
 constexpr std::size_t kAuditWords = 1u << 18;
+constexpr std::size_t kAnswersMax = 1u << 14;  // elements of waiting calls answered in one look
 constexpr std::size_t kArgumentsMax = 256;
 constexpr unsigned kErrorsOffline = 3;
 constexpr Bytes kExcessMax = 16 * kMiB;  // pages behind our back that a tenant may cause, at most
@@ -68,7 +69,7 @@ OpId Core::Launch(std::unique_ptr<Op> op) {
     Unqueue(*op);
     return 0;
   }
-  if (const absl::Status full = CheckWaiting(op->call().session); !full.ok()) {
+  if (const absl::Status full = CheckWaiting(op->call().session, op->elements()); !full.ok()) {
     End(*op, full);
     Unqueue(*op);
     return 0;
@@ -79,23 +80,37 @@ OpId Core::Launch(std::unique_ptr<Op> op) {
   return id;
 }
 
-absl::Status Core::CheckWaiting(SessionId session) const {
-  const auto full = [](std::size_t count, std::string_view whose) {
+absl::Status Core::CheckWaiting(SessionId session, std::size_t elements) const {
+  struct Waiting {
+    std::size_t calls = 0;
+    std::size_t elements = 0;
+  };
+  Waiting all;
+  Waiting own;
+  const Session* mine = sessions.Find(session);
+  for (const auto& [id, op] : ops_) {
+    const Session* other = mine == nullptr ? nullptr : sessions.Find(op->call().session);
+    ++all.calls;
+    all.elements += op->elements();
+    if (other == nullptr || other->tenant != mine->tenant) continue;
+    ++own.calls;
+    own.elements += op->elements();
+  }
+  const auto check = [elements](const Waiting& waiting, std::size_t calls_max,
+                                std::size_t elements_max, std::string_view whose) {
+    // A batch that waits alone may be of any size.
+    const bool too_many = waiting.calls >= calls_max ||
+                          (waiting.calls > 0 && waiting.elements + elements > elements_max);
+    if (!too_many) return absl::OkStatus();
     return WithRetry(Error(absl::StatusCode::kUnavailable, Reason::kQueueFull,
-                           absl::StrCat("already ", count, " calls", std::string(whose), " wait")),
+                           absl::StrCat("already ", waiting.calls, " calls", std::string(whose),
+                                        " wait, with ", waiting.elements, " elements")),
                      std::chrono::milliseconds(10));
   };
-  if (ops_.size() >= options.waiting_max) return full(ops_.size(), "");
-  const std::size_t share = TenantShare(options.waiting_max);
-  const Session* mine = sessions.Find(session);
-  if (ops_.size() < share || mine == nullptr) return absl::OkStatus();
-  const auto of_tenant = std::count_if(ops_.begin(), ops_.end(), [&](const auto& one) {
-    const Session* other = sessions.Find(one.second->call().session);
-    return other != nullptr && other->tenant == mine->tenant;
-  });
-  return static_cast<std::size_t>(of_tenant) < share
-             ? absl::OkStatus()
-             : full(static_cast<std::size_t>(of_tenant), " of this tenant");
+  HMM_RETURN_IF_ERROR(check(all, options.waiting_max, options.waiting_elements_max, ""));
+  if (mine == nullptr) return absl::OkStatus();
+  return check(own, TenantShare(options.waiting_max), TenantShare(options.waiting_elements_max),
+               " of this tenant");
 }
 
 void Core::Cancel(OpId id, const absl::Status& why) {
@@ -165,7 +180,12 @@ void Core::Look() {
   ids.reserve(ops_.size());
   for (const auto& [id, op] : ops_) ids.push_back(id);
   const TimePoint now = clock.Now();
+  std::size_t answered = 0;
   for (const OpId id : ids) {
+    if (answered >= kAnswersMax) {  // the others in the next look, after whoever came meanwhile
+      Kick();
+      break;
+    }
     // Out of the table while it is stepped: its callback may end any call that waits.
     auto node = ops_.extract(id);
     if (node.empty()) continue;  // ended by another's callback
@@ -175,6 +195,7 @@ void Core::Look() {
       ops_.insert(std::move(node));
       continue;
     }
+    answered += op.elements();
     Unqueue(op);
     if (!done) End(op, absl::OkStatus());
   }

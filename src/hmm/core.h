@@ -49,6 +49,8 @@ class Op {
   virtual void End(const absl::Status& why) = 0;
   // Why what it moves moves.
   virtual MoveCause cause() const { return MoveCause::kRoom; }
+  // Of its batch: what it keeps in memory, and what ending it takes.
+  virtual std::size_t elements() const { return 1; }
 
   const CallContext& call() const { return call_; }
 
@@ -118,7 +120,7 @@ class Core {
   void BurySome();
   std::size_t waiting() const { return ops_.size(); }
   // UNAVAILABLE/QUEUE_FULL: as many wait as may, over all or of this session's tenant.
-  absl::Status CheckWaiting(SessionId session) const;
+  absl::Status CheckWaiting(SessionId session, std::size_t elements = 1) const;
   absl::Status Validate() const;
   // Expires with the core: for completions that may outlive it.
   std::weak_ptr<int> alive() const { return alive_; }

@@ -61,8 +61,9 @@ struct ManagerOptions {
   std::size_t key_bytes_max = 256;
   std::size_t sessions_max = 1024;  // over all tenants
   std::size_t sessions_per_tenant_max = 256;
-  std::size_t waiting_max = 1024;           // calls that wait for room or moves; TenantShare
-  std::size_t calls_remembered_max = 4096;  // per session: pinning calls that Release may undo
+  std::size_t waiting_max = 1024;               // calls that wait for room or moves; TenantShare
+  std::size_t waiting_elements_max = 1u << 18;  // of their batches, together; TenantShare
+  std::size_t calls_remembered_max = 4096;      // per session: pinning calls that Release may undo
   double session_pinned_max = 0.80;  // of a tier's capacity: what one session may hold pinned
   double tenant_resident_max = 1.0;  // of a tier's capacity: what one tenant may hold there
   TenantLimits tenant_limits;        // of those for whom it is not so

@@ -133,6 +133,62 @@ TEST_CASE("one tenant's waiting calls leave room for another's", "[order]") {
            Reason::kQueueFull));
 }
 
+core::AllocateArgs Batch(std::size_t elements, Bytes bytes) {
+  core::AllocateArgs args;
+  args.tensors.assign(elements, CoreFixture::One(bytes).tensors[0]);
+  args.wait = true;
+  return args;
+}
+
+TEST_CASE("the elements of waiting batches are bounded, of one tenant's first", "[order]") {
+  CoreOptions options;
+  options.core.waiting_elements_max = 8;
+  CoreFixture f(options);
+  CoreClient greedy = f.Open("greedy");
+  CoreClient other = f.Open("other");
+  for (int i = 0; i < 7; ++i) f.Make(greedy, kKiB);
+  // Alone it may have any size.
+  const auto large = f.Allocate(greedy, Batch(20, kKiB));
+  CHECK_FALSE(large->done());
+  f.PassSlowly(milliseconds(110));
+  REQUIRE(large->done());
+  const auto first = f.Allocate(greedy, Batch(5, kKiB));
+  CHECK_FALSE(first->done());
+  const auto second = f.Allocate(greedy, Batch(2, kKiB));
+  CHECK(Is(second->status(), absl::StatusCode::kUnavailable, Reason::kQueueFull));
+  CHECK(RetryAfter(second->status()).has_value());
+  CHECK_FALSE(f.Allocate(greedy, Batch(1, kKiB))->done());
+  CHECK_FALSE(f.Allocate(other, Batch(2, kKiB))->done());
+  CHECK(Is(f.Allocate(other, Batch(1, kKiB))->status(), absl::StatusCode::kUnavailable,
+           Reason::kQueueFull));
+}
+
+TEST_CASE("large batches whose time is up together are not answered in one go", "[order]") {
+  CoreFixture f;
+  CoreClient greedy = f.Open("greedy");
+  CoreClient other = f.Open("other");
+  const Handle mine = f.Make(other, kKiB);
+  for (int i = 0; i < 6; ++i) f.Make(greedy, kKiB);
+  std::vector<AnswerPtr<core::AllocateResult>> waits;
+  for (int i = 0; i < 24; ++i) waits.push_back(f.Allocate(greedy, Batch(4096, kKiB)));
+  f.Run();
+  const auto answered = [&] {
+    return std::count_if(waits.begin(), waits.end(), [](const auto& one) { return one->done(); });
+  };
+  REQUIRE(answered() == 0);
+  f.clock.Advance(milliseconds(200));
+  std::ptrdiff_t most = 0;
+  std::size_t steps = 0;
+  for (std::ptrdiff_t before = 0; answered() < 24 && steps < 1000; before = answered(), ++steps) {
+    if (!f.executor.RunOne()) f.clock.Advance(milliseconds(1));
+    most = std::max(most, answered() - before);
+    // Whoever else asks is answered at once, whatever is left to answer.
+    CHECK(f.Acquire(other, mine)->done());
+  }
+  CHECK(answered() == 24);
+  CHECK(most <= 4);
+}
+
 TEST_CASE("a full queue of moves: Swap says so, Acquire waits", "[order]") {
   CoreOptions options;
   options.core.mover.queued_max = 1;
