@@ -120,6 +120,9 @@ class Reclaimer {
   Bytes DropClean(TierId tier, Bytes bytes, std::optional<TenantId> only, std::size_t& count);
   // There are enough free bytes, but not in one piece of this tenant's: empties some window.
   Progress MakeWindow(TierId tier, Bytes length);
+  // The same where what leaves is lost: of all windows the one that is missed least. False: none
+  // among what is coldest.
+  bool DropColdWindow(TierId tier, Bytes length, Progress& progress);
   // What lies in a window: takes back what is ahead, drops its clean copies, lists its tensors.
   // Lowers `looks`.
   Bytes ClearWindow(TierId tier, const tier::Tier::Window& window, std::size_t& looks,

@@ -200,6 +200,36 @@ std::optional<Range> ExtentAllocator::EmptiestWindow(Bytes length, Bytes limit,
   return best;
 }
 
+std::optional<Range> ExtentAllocator::FirstFit(Bytes length,
+                                               const std::vector<Range>& leaving) const {
+  // What leaves, joined with the free ranges beside it: end by offset. A free range beside two of
+  // them went to the first, so that they meet.
+  absl::btree_map<Bytes, Bytes> runs;
+  for (const Range& range : leaving) {
+    Bytes begin = range.offset;
+    Bytes end = range.end();
+    auto next = runs.lower_bound(begin);
+    if (next != runs.begin() && std::prev(next)->second == begin) {
+      begin = std::prev(next)->first;
+      runs.erase(begin);
+    } else if (begin > 0) {
+      if (const auto free = FreeRangeAt(begin - 1)) begin = free->offset;
+    }
+    if (const auto after = runs.find(end); after != runs.end()) {
+      end = after->second;
+      runs.erase(after);
+    } else if (const auto free = FreeRangeAt(end)) {
+      end = free->end();
+    }
+    if (end - begin >= length) {
+      const Bytes first = range.end() > length ? range.end() - length : 0;
+      return Range{std::min(std::max(begin, first), end - length), length};
+    }
+    runs.emplace(begin, end);
+  }
+  return std::nullopt;
+}
+
 absl::Status ExtentAllocator::Validate() const {
   if (freed_twice_.has_value()) return Broken("was given back while free", *freed_twice_);
   Bytes sum = 0;

@@ -66,6 +66,10 @@ class ExtentAllocator {
   std::optional<Range> EmptiestWindow(Bytes length, Bytes limit,
                                       const std::vector<Range>& skip) const;
 
+  // A range of `length` that would be free if the first ones of `leaving`, as few of them as do,
+  // were free too; the last of these lies in it. REQUIRES: disjoint, none of them free.
+  std::optional<Range> FirstFit(Bytes length, const std::vector<Range>& leaving) const;
+
   // Calls `visit(range)` for each free range of at least `length`, tightest first, until it returns
   // false. The allocator must not be changed meanwhile.
   template <typename Visit>

@@ -86,6 +86,7 @@ class FileTier final : public Tier {
   }
   Bytes Trim(Bytes) override { return 0; }
   std::optional<Window> EmptiestWindow(Bytes bytes, const std::vector<Window>& skip) const override;
+  std::optional<Window> FirstWindow(Bytes bytes, const std::vector<Extent>& leaving) const override;
   absl::StatusOr<Bytes> SizeFor(Bytes bytes) const override;
   std::vector<Window> Obstacles(std::size_t max, const std::vector<Window>& skip) const override;
   // Its blocks were allocated with the file: emptying some gives nothing back.
@@ -234,6 +235,33 @@ std::optional<Tier::Window> FileTier::EmptiestWindow(Bytes bytes,
   // Whole pages: a page that is cut up is in use as a whole here, and free once it is emptied.
   const std::optional<Range> range =
       pages_.EmptiestWindow(RoundUp(LengthFor(bytes), page_), capacity(), skipped);
+  if (!range.has_value()) return std::nullopt;
+  return Window{segment_, range->offset, range->length};
+}
+
+std::optional<Tier::Window> FileTier::FirstWindow(Bytes bytes,
+                                                  const std::vector<Extent>& leaving) const {
+  if (bytes == 0 || bytes > capacity()) return std::nullopt;
+  // Pages in the order in which they come free: one that is cut up with its last extent.
+  std::vector<Range> pages;
+  absl::btree_map<Bytes, Bytes> used;  // of the pages that are cut up
+  for (const Extent& extent : leaving) {
+    const Range range{extent.offset, extent.length};
+    if (range.length >= page_) {
+      pages.push_back(range);
+      continue;
+    }
+    for (Bytes at = range.offset; at < range.end();) {
+      const auto slab = slabs_.find(RoundDown(at, page_));
+      if (slab == slabs_.end()) return std::nullopt;
+      const Bytes end = std::min(range.end(), slab->first + page_);
+      Bytes& left = used.emplace(slab->first, slab->second).first->second;
+      left -= std::min(left, end - at);
+      if (left == 0) pages.push_back({slab->first, page_});
+      at = end;
+    }
+  }
+  const std::optional<Range> range = pages_.FirstFit(RoundUp(LengthFor(bytes), page_), pages);
   if (!range.has_value()) return std::nullopt;
   return Window{segment_, range->offset, range->length};
 }

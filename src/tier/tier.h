@@ -137,6 +137,14 @@ class Tier {
   virtual std::optional<Window> EmptiestWindow(Bytes bytes,
                                                const std::vector<Window>& skip) const = 0;
 
+  // A range that would hold `bytes` if the first ones of `leaving`, as few of them as do, were
+  // free; they are extents of this tier, those first that are missed least. nullopt: not these, or
+  // this tier's segments are not one range for all.
+  virtual std::optional<Window> FirstWindow(Bytes /*bytes*/,
+                                            const std::vector<Extent>& /*leaving*/) const {
+    return std::nullopt;
+  }
+
   // --- another size -----------------------------------------------------------------------------
   // The capacity nearest to `bytes` that it can have. INVALID_ARGUMENT/BAD_SIZE: none.
   // FAILED_PRECONDITION/TOO_LARGE: cannot grow so far while it runs.

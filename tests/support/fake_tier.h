@@ -87,6 +87,14 @@ class FakeTier final : public tier::Tier, public ByteStore {
     if (!range.has_value()) return std::nullopt;
     return Window{segment_, range->offset, range->length};
   }
+  std::optional<Window> FirstWindow(Bytes bytes,
+                                    const std::vector<tier::Extent>& leaving) const override {
+    std::vector<tier::Range> ranges;
+    for (const tier::Extent& extent : leaving) ranges.push_back({extent.offset, extent.length});
+    const auto range = extents_.FirstFit(LengthFor(bytes), ranges);
+    if (!range.has_value()) return std::nullopt;
+    return Window{segment_, range->offset, range->length};
+  }
   // Up to twice what it began with.
   absl::StatusOr<Bytes> SizeFor(Bytes bytes) const override {
     const Bytes rounded = RoundUpSaturated(bytes, unit_);

@@ -387,6 +387,32 @@ TEST_CASE("enough bytes in pieces: a window is emptied", "[room]") {
   CHECK(f.Used(f.kDdr) <= 2 * kKiB);  // no more than lay in the window
 }
 
+TEST_CASE("where what leaves is lost, the window is one of the coldest", "[room]") {
+  CoreOptions options;
+  options.flash = 8 * kKiB;
+  CoreFixture f(options);
+  CoreClient client = f.Open();
+  // Cold small ones from 2 KiB on, two hot ones before them.
+  const Handle place = f.MakeOnFlash(client, 2 * kKiB);
+  std::vector<Handle> cold;
+  for (int i = 0; i < 12; ++i) {
+    cold.push_back(f.MakeOnFlash(client, 512, "cold" + std::to_string(i), /*droppable=*/true));
+  }
+  REQUIRE(f.Free(client, place).ok());
+  f.Run();
+  std::vector<Handle> hot;
+  for (const char* key : {"a", "b"}) {
+    hot.push_back(f.MakeOnFlash(client, kKiB, key, /*droppable=*/true));
+  }
+  // 2 KiB in pieces, the first of them beside a hot one.
+  for (const std::size_t i : {0u, 3u, 5u, 7u}) REQUIRE(f.Free(client, cold[i]).ok());
+  f.Run();
+  f.MakeOnFlash(client, kKiB, "more", /*droppable=*/true);
+  for (const Handle handle : hot) CHECK(f.Describe(client, handle).ok());
+  CHECK(f.Describe(client, cold[1]).status().code() == absl::StatusCode::kNotFound);
+  CHECK(f.Describe(client, cold[2]).ok());  // no more than the window holds
+}
+
 TEST_CASE("clean copies are dropped before any tensor has to go", "[room]") {
   CoreFixture f;
   CoreClient client = f.Open();

@@ -89,6 +89,25 @@ TEST_CASE("carving takes exactly what it names, or nothing") {
   Valid(allocator);
 }
 
+TEST_CASE("the first fit takes as few of those that leave as it can, with what is free beside") {
+  ExtentAllocator allocator(kUnit);
+  allocator.AddFree({2 * kUnit, kUnit});
+  allocator.AddFree({6 * kUnit, kUnit});
+  const auto at = [](Bytes unit, Bytes units = 1) { return Range{unit * kUnit, units * kUnit}; };
+  CHECK(allocator.FirstFit(2 * kUnit, {}) == std::nullopt);
+  CHECK(allocator.FirstFit(2 * kUnit, {at(9)}) == std::nullopt);
+  // Beside a free one, on either side; with another; over a free one that lies between two.
+  CHECK(allocator.FirstFit(2 * kUnit, {at(9), at(1)}) == at(1, 2));
+  CHECK(allocator.FirstFit(2 * kUnit, {at(3)}) == at(2, 2));
+  CHECK(allocator.FirstFit(2 * kUnit, {at(9), at(4), at(8)}) == at(8, 2));
+  CHECK(allocator.FirstFit(3 * kUnit, {at(1), at(3)}) == at(1, 3));
+  CHECK(allocator.FirstFit(5 * kUnit, {at(3), at(5), at(0), at(4)}) == at(2, 5));
+  // The last of them lies in it, and no more of the others than must.
+  CHECK(allocator.FirstFit(2 * kUnit, {at(8, 4)}) == at(10, 2));
+  CHECK(allocator.FirstFit(7 * kUnit, {at(3, 3), at(0, 2)}) == at(0, 7));
+  Valid(allocator);
+}
+
 TEST_CASE("VisitFits goes from the tightest up, and stops when told") {
   ExtentAllocator allocator(kUnit);
   allocator.AddFree({0, 5 * kUnit});

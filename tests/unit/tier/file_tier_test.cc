@@ -162,6 +162,15 @@ TEST_CASE("small extents share pages, large ones begin and end with them") {
   REQUIRE(tier->Validate().ok());
   CHECK(tier->ledger().used() == 7 * kMiB / 8);
   CHECK(ReasonOf(tier->Allocate(1, 4096, ByteState::kMoving).status()) == Reason::kFull);
+  // A page comes free with the last that lies in it.
+  std::vector<Extent> leaving(small.begin() + 9, small.begin() + 15);
+  CHECK_FALSE(tier->FirstWindow(4096, leaving).has_value());
+  leaving.push_back(small[1]);
+  leaving.push_back(small[15]);
+  const auto first = tier->FirstWindow(4096, leaving);
+  REQUIRE(first.has_value());
+  CHECK(first->offset == small[8].offset);
+  CHECK(first->length == 4096);
   const auto window = tier->EmptiestWindow(4096, {});
   REQUIRE(window.has_value());
   for (std::size_t i = 0; i < small.size(); ++i) {
