@@ -3,9 +3,11 @@
 
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/impl/server_builder_plugin.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <future>
 #include <utility>
 
@@ -26,6 +28,8 @@ class WithoutPlugins final : public grpc::ServerBuilderOption {
 };
 
 constexpr int kHandshakeMs = 5000;
+constexpr std::size_t kRequestsMax = 8;                        // of the largest size at once
+constexpr std::size_t kRequestsBytes = std::size_t{64} << 20;  // of small ones
 
 }  // namespace
 
@@ -56,6 +60,11 @@ absl::Status RpcServer::Start(std::vector<std::unique_ptr<Service>> services, st
   builder_->SetOption(std::make_unique<WithoutPlugins>());
   builder_->SetMaxReceiveMessageSize(options_.message_bytes_max);
   builder_->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.streams_max);
+  // Requests that are begun and never ended lie in memory, whoever sends them; over this bound of
+  // all of them gRPC ends calls with RESOURCE_EXHAUSTED.
+  const std::size_t requests_bytes_max =
+      std::max(kRequestsBytes, kRequestsMax * static_cast<std::size_t>(options_.message_bytes_max));
+  builder_->SetResourceQuota(grpc::ResourceQuota("hmmd").Resize(requests_bytes_max));
   // Who connects and says nothing gives its place back.
   builder_->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   for (const auto& service : services_) service->Register(*builder_);
