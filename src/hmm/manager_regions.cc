@@ -10,6 +10,7 @@
 #include "hmm/refuse.h"
 #include "hmm/region_ops.h"
 #include "hmm/room_op.h"
+#include "share/bell.h"
 
 namespace hmm::core {
 namespace {
@@ -160,6 +161,11 @@ absl::StatusOr<share::UniqueFd> Manager::OpenJobEvents(SessionId id) {
   HMM_ASSIGN_OR_RETURN(Session * session, core_->Active(id));
   HMM_ASSIGN_OR_RETURN(share::Bell bell, share::Bell::Make());
   session->bell = std::move(bell.ringer);
+  // For those that ended before there was a bell.
+  const std::vector<JobStatus> jobs = core_->jobs.All(id);
+  if (std::any_of(jobs.begin(), jobs.end(), [](const JobStatus& job) { return job.ended; })) {
+    share::Ring(session->bell);
+  }
   return std::move(bell.listener);
 }
 

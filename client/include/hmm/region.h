@@ -152,8 +152,8 @@ class Regions {
   // Keys that have not begun end CANCELLED, copies under way stop; the job ends soon.
   absl::Status Cancel(const Job& job);
 
-  // An eventfd (non-blocking) that turns readable when jobs of this Client have ended or their
-  // daemon is gone: read it, then Poll. The library's: do not close it. Ask again after a restart
+  // An eventfd (non-blocking) that turns readable when jobs of this Client have ended, before the
+  // first call of it too, or their daemon is gone: read it, then Poll. The library's: do not close it. Ask again after a restart
   // of the daemon.
   absl::StatusOr<int> EventFd();
 

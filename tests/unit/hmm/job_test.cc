@@ -441,6 +441,10 @@ TEST_CASE("the bell rings when a job ends", "[job]") {
   f.Settle();
   CHECK(share::TakeRings(bell->get()));
   CHECK(!share::TakeRings(bell->get()));
+  // Who asks late hears of what has ended already.
+  auto late = f.manager->OpenJobEvents(client.session);
+  REQUIRE(late.ok());
+  CHECK(share::TakeRings(late->get()));
 }
 
 TEST_CASE("draining ends jobs and takes no new Store", "[job]") {
