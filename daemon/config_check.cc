@@ -219,7 +219,9 @@ absl::Status Resolve(const Config& config, Bytes whole, TierConfig& tier) {
   if (tier.capacity_bytes == 0) {
     return Refuse(config, tier, "capacity", Cat("less than one unit of ", FormatBytes(unit)));
   }
-  tier.reserve_bytes = RoundDown(tier.reserve.Of(tier.capacity_bytes), unit);
+  // A share is rounded; a size is what was asked for, as by `watermark set`.
+  const Bytes reserve = tier.reserve.Of(tier.capacity_bytes);
+  tier.reserve_bytes = tier.reserve.ratio > 0 ? RoundDown(reserve, unit) : reserve;
   const bool hbm = tier.tier_kind == TierKind::kHbm;
   if (tier.high == 0) tier.high = hbm ? 0.85 : 0.90;
   if (tier.low == 0) tier.low = hbm ? 0.75 : 0.80;

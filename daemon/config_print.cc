@@ -20,7 +20,7 @@ bool Idle(const TierConfig& tier, std::string_view key) {
   if (key == "demote_to") return tier.demote_to.empty();
   if (key == "link_bandwidth") return tier.link_bandwidth == 0;
   if (key == "path") return !flash;
-  if (key == "emulated") return tier.tier_kind != TierKind::kHbm;
+  if (key == "emulated") return tier.tier_kind != TierKind::kHbm && !tier.emulated;
   return flash && (key == "commit_chunk" || key == "pages" || key == "numa_node");
 }
 bool Idle(const TenantConfig& tenant, std::string_view key) {

@@ -110,7 +110,9 @@ TEST_CASE("values are read with their units") {
   CHECK(config->tiers[2].high == 0.9);
   // Nothing needs no unit.
   CHECK(Read(std::string(kDdr) + "reserve = \"0\"\n")->tiers[0].reserve_bytes == 0);
-  CHECK(Read(std::string(kDdr) + "reserve = \"4096B\"\n").ok());
+  // A size is kept as it is, also below the chunk in which memory is committed.
+  CHECK(Read(std::string(kDdr) + "reserve = \"1MiB\"\n")->tiers[0].reserve_bytes == kMiB);
+  CHECK(Read(std::string(kDdr) + "reserve = \"4096B\"\n")->tiers[0].reserve_bytes == 4096);
 }
 
 TEST_CASE("every level that the file takes can also be set, and the other way round") {

@@ -82,6 +82,20 @@ TEST_CASE("what is printed says where each value comes from, and what it comes t
   CHECK_THAT(text.substr(text.find("flash0")), !Contains("commit_chunk") && !Contains("emulated"));
 }
 
+TEST_CASE("an emulated tier of another kind than HBM is printed as one") {
+  const auto config = Read(
+      "[[tier]]\nname = \"ddr0\"\nkind = \"ddr\"\ncapacity = \"1GiB\"\n"
+      "[[tier]]\nname = \"ddr_remote\"\nkind = \"ddr\"\ncapacity = \"1GiB\"\nemulated = true\n"
+      "link_bandwidth = \"1GiB/s\"\n");
+  INFO(config.status().ToString());
+  REQUIRE(config.ok());
+  const auto again = Read(EffectiveConfigText(*config), "printed.toml");
+  INFO(again.status().ToString());
+  REQUIRE(again.ok());
+  CHECK(again->tiers[1].emulated);
+  CHECK(again->tiers[1].link_bandwidth == kGiB);
+}
+
 TEST_CASE("what is printed, read again, is the same") {
   const std::string text =
       std::string(
