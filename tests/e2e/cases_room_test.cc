@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -56,31 +57,39 @@ std::uint64_t AvailableMib() {
 }
 
 TEST_CASE("case 1: memory that is not there is refused, and nobody dies of it", "[case 1]") {
-  // The pool fits when the daemon starts; then another process takes what it counted on. (The
-  // headroom makes the machine small, so that the test needs not fill it.)
-  constexpr std::uint64_t kEaten = 192;  // MiB
-  std::string config = Tiers(128, 128, 32);
+  // The pool fits when the daemon starts; then another process takes what it counted on, bit by
+  // bit, until blocks are refused that the pool and the quota have room for. (The headroom makes
+  // the machine small, so that the test needs not fill it.)
+  constexpr std::size_t kSteps = 48;
+  constexpr std::uint64_t kBlock = 4 * kMiB;
+  constexpr std::size_t kEaten = std::size_t{64} << 20;
+  REQUIRE(AvailableMib() > 5000);
+  std::string config = Tiers(128, 128, 32, "", "session_pinned_max = 1.0");
   const std::string headroom = "commit_headroom = \"16MiB\"";
-  REQUIRE(AvailableMib() > 1024);
   config.replace(config.find(headroom), headroom.size(),
-                 "commit_headroom = \"" + std::to_string(AvailableMib() - 512) + "MiB\"");
+                 "commit_headroom = \"" + std::to_string(AvailableMib() - 1024) + "MiB\"");
   DaemonProcess daemon(HMMD_BINARY, config);
   const auto client = ConnectTo(daemon.dir());
-  // Until the daemon would not start with this pool any more: half a GiB less what it needs.
-  std::vector<char> eaten((512 - kEaten) << 20, 1);
+  std::vector<std::vector<char>> eaten;
   std::vector<Held> got;
   absl::Status refused;
-  while (got.size() < 1024 && refused.ok()) {
-    auto held = client->Allocate({.bytes = 256 * kKiB}, {.allow_lower = true});
+  while (got.size() < kSteps && refused.ok()) {
+    auto held = client->Allocate({.bytes = kBlock}, {.allow_lower = true});
     refused = held.status();
     if (!held.ok()) break;
     FillPattern(held->pin, got.size());  // every page of it is really there
     got.push_back(*std::move(held));
+    eaten.emplace_back(kEaten, 1);
   }
-  INFO(eaten.size() << " bytes eaten; after " << got.size() << " blocks: " << refused);
+  INFO(eaten.size() * kEaten << " bytes eaten; after " << got.size() << " blocks: " << refused);
+  CHECK_FALSE(got.empty());
   CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK(ReasonOfStatus(refused) == "NO_MEMORY");
   for (std::size_t i = 0; i < got.size(); ++i) CHECK(HasPattern(got[i].pin, i));
   CHECK(ReadBooks(daemon.dir()).sessions == 1);
+  // What was eaten is back, and so is the room.
+  eaten.clear();
+  CHECK(WaitUntil([&] { return client->Allocate({.bytes = kBlock}, {.allow_lower = true}).ok(); }));
 }
 
 TEST_CASE("case 1: a pool larger than what can back it is refused at the start", "[case 1]") {
@@ -123,26 +132,43 @@ TEST_CASE("case 2: what one thread gives back, another that waits gets", "[case 
   }
 }
 
-TEST_CASE("case 3: one session hoards HBM; another tenant is answered at once", "[case 3]") {
+TEST_CASE("case 3: sessions hoard HBM; another tenant is answered at once", "[case 3]") {
   DaemonProcess daemon(HMMD_BINARY,
                        Tiers(8, 16, 32, "socket_mode = \"0666\"", "session_pinned_max = 0.5"));
   const std::string dir = Open(daemon);
-  ChildProcess hoarder({PEER_BINARY, "hoard", dir, dir + "/hoarded"}, dir + "/hoarder-log");
-  REQUIRE(
-      WaitUntil([&] { return std::filesystem::exists(dir + "/hoarded") || !hoarder.Running(); }));
-  REQUIRE(hoarder.Running());
-  std::uint64_t hoarded = 0;
-  std::ifstream(dir + "/hoarded") >> hoarded;
-  CHECK(hoarded > 2 * kMiB);
-  CHECK(hoarded <= 4 * kMiB);  // session_pinned_max of 8 MiB
-  // Its own share is there; what is not, is refused without a wait.
-  ChildProcess modest(AsOther({PEER_BINARY, "alloc", dir, dir + "/x", std::to_string(2 * kMiB)}),
-                      dir + "/modest-log");
-  CHECK(modest.Wait() == kGot);
-  ChildProcess greedy(AsOther({PEER_BINARY, "alloc", dir, dir + "/x", std::to_string(6 * kMiB)}),
-                      dir + "/greedy-log");
-  const int answer = greedy.Wait();
-  CHECK((answer == kRefusedForOthers || answer == kRefusedForSize));
+  const auto hoard = [&](const std::string& name) {
+    auto hoarder = std::make_unique<ChildProcess>(
+        std::vector<std::string>{PEER_BINARY, "hoard", dir, dir + "/" + name},
+        dir + "/" + name + "-log");
+    REQUIRE(WaitUntil(
+        [&] { return std::filesystem::exists(dir + "/" + name) || !hoarder->Running(); }));
+    REQUIRE(hoarder->Running());
+    std::uint64_t hoarded = 0;
+    std::ifstream(dir + "/" + name) >> hoarded;
+    CHECK(hoarded > 2 * kMiB);
+    CHECK(hoarded <= 4 * kMiB);  // session_pinned_max of 8 MiB
+    return hoarder;
+  };
+  // What 2 MiB, half of what a session may have, get as another tenant; without a wait, so long
+  // before the deadline that calls have.
+  const auto other = [&] {
+    ChildProcess modest(AsOther({PEER_BINARY, "alloc", dir, dir + "/x", std::to_string(2 * kMiB)}),
+                        dir + "/modest-log");
+    const auto begin = std::chrono::steady_clock::now();
+    const int answer = modest.Wait();
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+    return answer;
+  };
+  // One hoarder: the other tenant's share is there.
+  const auto first = hoard("one");
+  CHECK(other() == kGot);
+  // Two of them: all of HBM is pinned, and the refusal says so.
+  const auto second = hoard("two");
+  CHECK(other() == kRefusedForOthers);
+  // The hoarders' death gives it back.
+  first->Signal(SIGKILL);
+  first->Wait();
+  CHECK(WaitUntil([&] { return other() == kGot; }));
 }
 
 TEST_CASE("case 6: allocated, never sealed, gone: a hundred times", "[case 6]") {

@@ -66,6 +66,7 @@ constexpr Row kVerbs[] = {
     {"log-level info", false, true},
     {"topology", false, true},
     {"topology --calibrate --timeout 30", false, true},
+    {"replay " HMM_TEST_DATA "/traces/small_agentic.jsonl --requests 3", false, true},
     {"drain", false, true},
     {"drain --off", false, true},
 };
