@@ -111,6 +111,9 @@ class alignas(64) Attachment {
   // Jobs that nobody asks about any more, for the next call to carry; put back if it failed.
   void Forget(std::uint64_t job);
   std::vector<std::uint64_t> TakeForgotten();
+  // Regions that the daemon may hold for us and could not be told to release.
+  void OweRegion(std::uint64_t region);
+  std::vector<std::uint64_t> TakeOwedRegions();
 
  private:
   struct Resources;

@@ -111,4 +111,14 @@ std::vector<std::uint64_t> Attachment::TakeForgotten() {
   return some;
 }
 
+void Attachment::OweRegion(std::uint64_t region) {
+  std::lock_guard lock(resources_->jobs_mutex);
+  resources_->owed_regions.push_back(region);
+}
+
+std::vector<std::uint64_t> Attachment::TakeOwedRegions() {
+  std::lock_guard lock(resources_->jobs_mutex);
+  return std::exchange(resources_->owed_regions, {});
+}
+
 }  // namespace hmm::client_internal

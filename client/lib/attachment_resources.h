@@ -7,7 +7,7 @@
 //                                                               for themselves)
 //   socket, segments, events, bell   under pull_mutex; beside it the watcher polls the socket's and
 //                                    the bell's descriptors (bell_fd) and writes to events
-//   forget                           under jobs_mutex
+//   forget, owed_regions             under jobs_mutex
 //   closed, releaser                 under releaser_mutex
 //   watcher                          joined by who retires us; with pins left it is detached, and
 //                                    deletes us when they are gone
@@ -65,10 +65,11 @@ struct Attachment::Resources {
   // Regions and jobs.
   std::atomic<std::uint64_t> last_id{0};
   std::mutex jobs_mutex;
-  std::vector<std::uint64_t> forget;  // ids of jobs that nobody asks about any more
-  share::UniqueFd events;             // eventfd for the user; written by the watcher
-  share::UniqueFd bell;               // rung by the daemon
-  std::atomic<int> bell_fd{-1};       // of `bell`, for the watcher
+  std::vector<std::uint64_t> forget;        // ids of jobs that nobody asks about any more
+  std::vector<std::uint64_t> owed_regions;  // to be released
+  share::UniqueFd events;                   // eventfd for the user; written by the watcher
+  share::UniqueFd bell;                     // rung by the daemon
+  std::atomic<int> bell_fd{-1};             // of `bell`, for the watcher
 
   std::mutex releaser_mutex;
   bool closed = false;

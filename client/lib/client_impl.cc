@@ -14,6 +14,7 @@ using absl::StatusCode;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kStopTimeout{1000};  // of what is still queued when the Client goes
+constexpr milliseconds kAnswerGrace{250};   // of a daemon that is busy, not stopped
 constexpr milliseconds kBackOffMin{2};
 constexpr milliseconds kBackOffMax{250};
 // A deadline is a point of a 64-bit nanosecond clock: longer waits than this are no different.
@@ -56,6 +57,10 @@ client_internal::AttachOptions Client::Impl::attach_options() const {
 TimePoint Client::Impl::DeadlineOf(Timeout timeout) const {
   const Timeout chosen = timeout.count() != 0 ? timeout : options_.default_timeout;
   return std::chrono::steady_clock::now() + std::clamp(chosen, milliseconds(0), kTimeoutMax);
+}
+
+TimePoint Client::Impl::AnswerBy(TimePoint deadline) const {
+  return std::min(deadline + kAnswerGrace, DeadlineOf(Timeout{0}));
 }
 
 Client::Impl::AttachmentPtr Client::Impl::Peek() const {

@@ -43,6 +43,8 @@ class __attribute__((visibility("hidden"))) Client::Impl {
 
   bool forked() const { return guard_.Forked(); }
   TimePoint DeadlineOf(Timeout timeout) const;
+  // For a call whose own work ends at `deadline` and that never waits: a moment for the answer.
+  TimePoint AnswerBy(TimePoint deadline) const;
 
   // The attachment now; attaches anew when it is lost. UNAVAILABLE/NO_DAEMON.
   absl::StatusOr<AttachmentPtr> Current(TimePoint deadline);

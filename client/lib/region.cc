@@ -21,12 +21,23 @@ using client_internal::FromElement;
 
 constexpr std::chrono::milliseconds kReleaseTimeout{1000};
 
-absl::Status ReleaseOn(Attachment& attachment, std::uint64_t id) {
+absl::Status ReleaseOn(Attachment& attachment, std::uint64_t id, TimePoint deadline) {
   v1::ReleaseRegionRequest request;
   v1::ReleaseRegionResponse response;
   request.set_region(id);
-  return attachment.rpc().Call(request, response,
-                               std::chrono::steady_clock::now() + kReleaseTimeout);
+  return attachment.rpc().Call(request, response, deadline);
+}
+
+// Gives back what a call may have got whose answer was lost. A daemon that does not hear of it now
+// is told before the next region is asked for; else it goes with the session.
+void GiveBack(Attachment& attachment, std::uint64_t id, TimePoint deadline) {
+  if (attachment.lost()) return;
+  const absl::Status released = ReleaseOn(attachment, id, deadline);
+  if (client_internal::IsTransportError(released)) attachment.OweRegion(id);
+}
+
+void GiveBackOwed(Attachment& attachment, TimePoint deadline) {
+  for (const std::uint64_t id : attachment.TakeOwedRegions()) GiveBack(attachment, id, deadline);
 }
 
 }  // namespace
@@ -67,7 +78,10 @@ absl::Status Region::Release() {
   size_ = 0;
   const std::shared_ptr<Attachment> attachment = std::move(attachment_);
   if (attachment->forked()) return ForkedError();
-  const absl::Status released = attachment->lost() ? absl::OkStatus() : ReleaseOn(*attachment, id);
+  const absl::Status released =
+      attachment->lost()
+          ? absl::OkStatus()
+          : ReleaseOn(*attachment, id, std::chrono::steady_clock::now() + kReleaseTimeout);
   if (leased) attachment->LetGo();
   if (released.ok() || attachment->ConfirmLost()) return absl::OkStatus();
   return client_internal::WithTransportReason(released);
@@ -79,6 +93,7 @@ absl::StatusOr<Region> Regions::Lease(std::size_t bytes, const PlaceOptions& whe
   impl.Before();
   const TimePoint deadline = impl.DeadlineOf(where.timeout);
   HMM_ASSIGN_OR_RETURN(const Client::Impl::AttachmentPtr attachment, impl.Current(deadline));
+  GiveBackOwed(*attachment, deadline);
   v1::LeaseRegionRequest request;
   request.set_region(attachment->NewId());
   request.set_bytes(bytes);
@@ -101,8 +116,8 @@ absl::StatusOr<Region> Regions::Lease(std::size_t bytes, const PlaceOptions& whe
       return region;
     }
   }
-  // Its answer may be lost, or of no use to us. Should this fail too, it goes with the session.
-  if (!attachment->lost()) ReleaseOn(*attachment, request.region()).IgnoreError();
+  // Its answer may be lost, or of no use to us.
+  GiveBack(*attachment, request.region(), impl.AnswerBy(deadline));
   return status;
 }
 
@@ -112,10 +127,11 @@ absl::StatusOr<Region> Regions::Attach(int memfd, std::size_t bytes, Timeout tim
   impl.Before();
   const TimePoint deadline = impl.DeadlineOf(timeout);
   HMM_ASSIGN_OR_RETURN(const Client::Impl::AttachmentPtr attachment, impl.Current(deadline));
+  GiveBackOwed(*attachment, deadline);
   const std::uint64_t id = attachment->NewId();
   const absl::Status status = attachment->AttachRegion(id, memfd, bytes, deadline);
   if (!status.ok()) {
-    if (absl::IsDeadlineExceeded(status)) ReleaseOn(*attachment, id).IgnoreError();
+    if (absl::IsDeadlineExceeded(status)) GiveBack(*attachment, id, impl.AnswerBy(deadline));
     return status;
   }
   Region region;
@@ -234,7 +250,7 @@ absl::StatusOr<Job> Regions::Start(const Items& items, Request& request,
   job.keys_ = items.size();
   std::conditional_t<std::is_same_v<Request, v1::StoreRequest>, v1::StoreResponse, v1::LoadResponse>
       response;
-  absl::Status started = impl.CallOn(*attachment, request, response, impl.DeadlineOf(Timeout{0}),
+  absl::Status started = impl.CallOn(*attachment, request, response, impl.AnswerBy(deadline),
                                      /*repeatable=*/true);
   // A first try was heard after all: the id is of this Client alone.
   if (absl::IsAlreadyExists(started)) started = absl::OkStatus();
@@ -256,7 +272,7 @@ absl::StatusOr<Job> Regions::Load(absl::Span<const LoadItem> items, const JobOpt
   return Start(items, request, options);
 }
 
-absl::StatusOr<JobResult> Regions::Ask(Job& job, bool wait, Timeout timeout) {
+absl::StatusOr<JobResult> Regions::Ask(Job& job, bool wait, TimePoint deadline) {
   Client::Impl& impl = *client_->impl_;
   if (impl.forked()) return ForkedError();
   impl.Before();
@@ -269,8 +285,8 @@ absl::StatusOr<JobResult> Regions::Ask(Job& job, bool wait, Timeout timeout) {
   request.set_wait(wait);
   for (const std::uint64_t old : job.attachment_->TakeForgotten()) request.add_forget(old);
   v1::PollJobsResponse response;
-  const absl::Status asked = impl.CallOn(*job.attachment_, request, response,
-                                         impl.DeadlineOf(timeout), /*repeatable=*/true);
+  const absl::Status asked =
+      impl.CallOn(*job.attachment_, request, response, deadline, /*repeatable=*/true);
   if (!asked.ok()) {
     for (const std::uint64_t old : request.forget()) job.attachment_->Forget(old);
     return asked;
@@ -291,12 +307,16 @@ absl::StatusOr<JobResult> Regions::Ask(Job& job, bool wait, Timeout timeout) {
   return result;
 }
 
-absl::StatusOr<JobResult> Regions::Poll(Job& job) { return Ask(job, false, Timeout{0}); }
+absl::StatusOr<JobResult> Regions::Poll(Job& job) {
+  return Ask(job, false, client_->impl_->DeadlineOf(Timeout{0}));
+}
 
 absl::StatusOr<JobResult> Regions::Wait(Job& job, Timeout timeout) {
-  absl::StatusOr<JobResult> result = Ask(job, true, timeout);
+  const Client::Impl& impl = *client_->impl_;
+  const TimePoint deadline = impl.DeadlineOf(timeout);
+  absl::StatusOr<JobResult> result = Ask(job, true, deadline);
   // Our own clock was faster than the daemon's answer.
-  if (absl::IsDeadlineExceeded(result.status())) return Poll(job);
+  if (absl::IsDeadlineExceeded(result.status())) return Ask(job, false, impl.AnswerBy(deadline));
   return result;
 }
 

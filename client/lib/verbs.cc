@@ -135,14 +135,15 @@ absl::StatusOr<std::vector<absl::Status>> Client::PrefetchBatch(absl::Span<const
   v1::PrefetchRequest request;
   for (const std::size_t i : selection.asked) request.add_handles(tensors[i].handle());
   request.set_tier(where.tier);
-  // The time-out is the hint's: the call itself never waits.
+  // The time-out is the hint's: the call itself never waits, but answers no later.
   if (where.timeout.count() > 0) {
     request.set_deadline_us(static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(where.timeout).count()));
   }
   v1::PrefetchResponse response;
   HMM_RETURN_IF_ERROR(impl_->CallOn(*selection.attachment, request, response,
-                                    impl_->DeadlineOf(Timeout{0}), /*repeatable=*/true));
+                                    impl_->AnswerBy(impl_->DeadlineOf(where.timeout)),
+                                    /*repeatable=*/true));
   return Spread("Prefetch", response, selection.asked, std::move(selection.verdict));
 }
 

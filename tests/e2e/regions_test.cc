@@ -394,6 +394,45 @@ TEST_CASE("a Client with pins at fences goes when the last of them has ended") {
   CHECK(WaitUntil([&] { return ReadBooks(f.daemon.dir()) == before; }));
 }
 
+TEST_CASE("a daemon that hangs costs each call its own timeout, and a region it gave too late") {
+  Fixture f;
+  Region region = f.Lease(kMiB);
+  const Tensor tensor = Put(*f.client, 4096, 1, "t");
+  // hbm0 is full of what is pinned, so that the job waits.
+  std::vector<Held> full;
+  for (;;) {
+    auto held = f.client->Allocate({.bytes = 256 * kKiB});
+    if (!held.ok()) break;
+    full.push_back(*std::move(held));
+  }
+  const StoreItem item{.key = "k", .fragments = {{&region, 0, kMiB}}};
+  auto job = f.regions.Store({&item, 1}, {.timeout = seconds(60)});
+  REQUIRE(job.ok());
+  const Books before = ReadBooks(f.daemon.dir());
+  f.daemon.Stop();
+  constexpr milliseconds kTimeout(200);
+  // Far below both the default of 10 s and the second that a release may take.
+  const auto in_time = [](auto call) {
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(ReasonOfStatus(call()) == "DEADLINE");
+    CHECK(std::chrono::steady_clock::now() - start < milliseconds(900));
+  };
+  in_time([&] { return f.regions.Wait(*job, kTimeout).status(); });
+  const StoreItem other{.key = "other", .fragments = {{&region, 0, kMiB}}};
+  in_time([&] { return f.regions.Store({&other, 1}, {.timeout = kTimeout}).status(); });
+  const LoadItem load{.key = "t", .fragments = {{&region, 0, 4096}}};
+  in_time([&] { return f.regions.Load({&load, 1}, {.timeout = kTimeout}).status(); });
+  in_time([&] { return f.regions.Drain(region, {.timeout = kTimeout}); });
+  in_time([&] { return f.client->Prefetch(tensor, {.tier = "ddr0", .timeout = kTimeout}); });
+  in_time([&] { return f.regions.Lease(kMiB, {.tier = "ddr0", .timeout = kTimeout}).status(); });
+  OwnFile file(kMiB);
+  in_time([&] { return f.regions.Attach(file.fd, kMiB, kTimeout).status(); });
+  f.daemon.Continue();
+  // The next region brings the news that the late ones are not wanted.
+  f.Lease(kMiB);
+  CHECK(WaitUntil([&] { return ReadBooks(f.daemon.dir()).used_bytes == before.used_bytes; }));
+}
+
 TEST_CASE("a daemon that is told to stop ends jobs that wait, and stops") {
   Fixture f;
   Region region = f.Lease(2 * kMiB);

@@ -141,13 +141,15 @@ class Regions {
 
   // Start a job of at most 4,096 keys, 16,384 fragments a key and 65,536 in all. What is wrong with
   // one key is its verdict. QUEUE_FULL, with a delay: 64 jobs whose verdicts were not taken (or
-  // dropped), or too many fragments under way.
+  // dropped), or too many fragments under way. DEADLINE of the call itself: the daemon hangs, and
+  // may do the job yet; drain the regions before their fragments are used again.
   absl::StatusOr<Job> Store(absl::Span<const StoreItem> items, const JobOptions& options = {});
   absl::StatusOr<Job> Load(absl::Span<const LoadItem> items, const JobOptions& options = {});
 
   // How it stands now. ABORTED/LOST: the daemon is gone; it touches nothing any more.
   absl::StatusOr<JobResult> Poll(Job& job);
-  // Once it has ended, or as it stands when the time is up.
+  // Once it has ended, or as it stands when the time is up. DEADLINE: a daemon that hangs does not
+  // say.
   absl::StatusOr<JobResult> Wait(Job& job, Timeout timeout = Timeout{0});
   // Keys that have not begun end CANCELLED, copies under way stop; the job ends soon.
   absl::Status Cancel(const Job& job);
@@ -160,7 +162,8 @@ class Regions {
  private:
   template <typename Items, typename Request>
   absl::StatusOr<Job> Start(const Items& items, Request& request, const JobOptions& options);
-  absl::StatusOr<JobResult> Ask(Job& job, bool wait, Timeout timeout);
+  absl::StatusOr<JobResult> Ask(Job& job, bool wait,
+                                std::chrono::steady_clock::time_point deadline);
 
   Client* client_;
 };
