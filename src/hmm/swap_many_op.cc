@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
+#include <type_traits>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "hmm/bring_op.h"
 
@@ -14,7 +17,20 @@ namespace {
 constexpr std::size_t kBatch = 256;
 constexpr std::size_t kLooksPerStep = 8192;
 
+// Keeps the first of equal ones, in order: earlier ones go first where not all find room.
+template <typename T, typename IdOf>
+void DropRepeated(std::vector<T>& named, IdOf id_of) {
+  absl::flat_hash_set<std::decay_t<decltype(id_of(named.front()))>> seen;
+  std::erase_if(named, [&](const T& one) { return !seen.insert(id_of(one)).second; });
+}
+
 }  // namespace
+
+Selection::Selection(TenantId tenant, TensorSelector selector)
+    : tenant_(tenant), selector_(std::move(selector)) {
+  DropRepeated(selector_.handles, [](Handle handle) { return handle.Pack(); });
+  DropRepeated(selector_.keys, [](const std::string& key) { return key; });
+}
 
 std::vector<Handle> Selection::Next(const Core& core, std::size_t max, std::size_t looks) {
   std::vector<Handle> found;

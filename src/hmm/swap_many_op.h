@@ -19,8 +19,8 @@ namespace hmm::core {
 // calls: tensors may come and go meanwhile, and those that come into slots behind it are not seen.
 class Selection {
  public:
-  Selection(TenantId tenant, TensorSelector selector)
-      : tenant_(tenant), selector_(std::move(selector)) {}
+  // What is named twice is one tensor.
+  Selection(TenantId tenant, TensorSelector selector);
 
   // The next handles, at most `max`; looks at no more than `looks` slots. Done: none will follow.
   std::vector<Handle> Next(const Core& core, std::size_t max, std::size_t looks);
@@ -31,7 +31,7 @@ class Selection {
 
  private:
   const TenantId tenant_;
-  const TensorSelector selector_;
+  TensorSelector selector_;
   std::size_t at_ = 0;  // into handles or keys, or a slot
   std::size_t unknown_ = 0;
   bool done_ = false;

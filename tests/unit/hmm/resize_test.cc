@@ -367,6 +367,18 @@ TEST_CASE("an operator moves a tenant's tensors: named, by key, or all", "[swapm
     CHECK(answer->get().failed == 1);
     CHECK(a.State(made[1]).tier == f.kDdr);
   }
+  SECTION("named twice is one") {
+    selector.keys = {"x/1", "x/0", "x/1"};
+    const auto answer = SwapMany(f, selector, "ddr0");
+    Await(f, answer);
+    CHECK(answer->get().tensors == 2);
+    CHECK(answer->get().moved_bytes == 1024);
+    selector.keys.clear();
+    selector.handles = {made[2], made[2]};
+    const auto handles = SwapMany(f, selector, "ddr0");
+    Await(f, handles);
+    CHECK(handles->get().tensors == 1);
+  }
   SECTION("by prefix") {
     selector.key_prefix = "x/";
     const auto answer = SwapMany(f, selector, "flash0");
