@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "hmm/compact_op.h"
 #include "hmm/core.h"
 #include "hmm/manager.h"
@@ -35,12 +36,32 @@ absl::Status CheckSelector(const Core& core, const TensorSelector& selector) {
   return core.CheckBatch(selector.handles.size() + selector.keys.size());
 }
 
+// Whole characters of a prefix that may be any length, so that the rest of the arguments is kept.
+std::string Shortened(std::string_view text) {
+  constexpr std::size_t kShown = 96;
+  if (text.size() <= kShown) return std::string(text);
+  std::size_t end = 0;
+  while (const std::size_t length = Utf8Length(text.substr(end))) {
+    if (end + length > kShown) break;
+    end += length;
+  }
+  return absl::StrCat(std::string(text.substr(0, end)), "...");
+}
+
 std::string SelectorText(const TensorSelector& selector) {
   if (!selector.handles.empty())
     return absl::StrCat(selector.tenant, ", ", selector.handles.size(), " handles");
   if (!selector.keys.empty())
     return absl::StrCat(selector.tenant, ", ", selector.keys.size(), " keys");
-  return absl::StrCat(selector.tenant, ", all");
+  std::string text = selector.tenant;
+  if (selector.kind.has_value()) {
+    absl::StrAppend(&text, ", kind ", std::string(TensorKindName(*selector.kind)));
+  }
+  if (!selector.key_prefix.empty()) {
+    absl::StrAppend(&text, ", key prefix '", Shortened(selector.key_prefix), "'");
+  }
+  if (!selector.kind.has_value() && selector.key_prefix.empty()) text += ", all";
+  return text;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "unit/hmm/core_fixture.h"
 
 namespace hmm::testing {
@@ -245,6 +246,33 @@ TEST_CASE("sessions come and go, operators act, and both are told", "[events]") 
   CHECK(admin[0].why.empty());
   CHECK(admin[1].why == "BAD_ARGUMENT");
   CHECK(admin[2].key == "Drain");
+}
+
+TEST_CASE("what an operator chose by is told with what he did", "[events]") {
+  CoreFixture f;
+  CoreClient client = f.Open("a");
+  f.MakeSealed(client, kKiB, "hbm0", "s30/x");
+  const std::uint64_t before = Now(f);
+  core::TensorSelector selector;
+  selector.tenant = "a";
+  selector.kind = TensorKind::kKvCache;
+  selector.key_prefix = "s30";
+  REQUIRE(f.manager->PrefetchMany(selector, "ddr0").ok());
+  selector.kind.reset();
+  // Longer than what is shown, of characters of two bytes: cut between them.
+  selector.key_prefix = "x";
+  for (int i = 0; i < 100; ++i) selector.key_prefix += "\u00e9";
+  REQUIRE(f.manager->PrefetchMany(selector, "ddr0").ok());
+  selector.key_prefix = "s30";
+  f.manager->SwapMany(selector, "ddr0", f.clock.Now() + milliseconds(100),
+                      [](const absl::StatusOr<core::SwapManyResult>&) {});
+  f.Settle();
+  const auto admin = Of(After(f, before), EventType::kAdmin);
+  REQUIRE(admin.size() == 3);
+  CHECK(admin[0].text == "a, kind kv_cache, key prefix 's30', to ddr0");
+  CHECK(IsUtf8(admin[1].text));
+  CHECK(admin[1].text.ends_with("...', to ddr0"));
+  CHECK(admin[2].text == "a, key prefix 's30', to ddr0");
 }
 
 TEST_CASE("an expelled session is told with why", "[events]") {
