@@ -124,14 +124,18 @@ absl::Status Reclaimer::CheckTenant(TenantId tenant, TierId tier, Bytes length) 
   return length > limit ? over : WithRetry(over, kRetryFull);
 }
 
-absl::Status Reclaimer::Refusal(TierId tier, Bytes bytes, const Progress& progress) const {
+absl::Status Reclaimer::Refusal(TenantId tenant, TierId tier, Bytes bytes,
+                                const Progress& progress) const {
   const bool pinned = progress.exhausted && progress.saw_pinned && !progress.blocked &&
                       progress.leaving == 0 && relocator_.leaving_bytes(tier) == 0;
+  const Bytes longest = tiers_[tier]->LongestFree(tenant);
+  const bool in_pieces = FreeIn(tier) >= bytes && longest < bytes;
   return WithRetry(
       Error(absl::StatusCode::kResourceExhausted, pinned ? Reason::kPinned : Reason::kFull,
             absl::StrCat(
                 "tier ", tiers_[tier]->name(), " has no room for ", bytes,
                 " bytes now: ", FreeIn(tier), " free, ", Reserve(tier), " of them reserved, ",
+                in_pieces ? absl::StrCat("about ", longest, " at most in one piece, ") : "",
                 pinned ? "and all that could move is pinned" : "retry after the delay, or wait")),
       kRetryFull);
 }
@@ -185,7 +189,7 @@ absl::StatusOr<Room> Reclaimer::Take(TenantId tenant, TierId tier, Bytes bytes, 
                                                           : copy::Priority::kMakeRoom);
     }
   }
-  return Refusal(tier, bytes, progress);
+  return Refusal(tenant, tier, bytes, progress);
 }
 
 std::optional<Room> Reclaimer::TakeSpare(TenantId tenant, TierId tier, Bytes bytes) {

@@ -136,7 +136,7 @@ class Reclaimer {
   absl::Status CheckTenant(TenantId tenant, TierId tier, Bytes length);
   Bytes TenantMax(TenantId tenant, TierId tier) const;  // what it may hold there
   policy::Watermarks MarksOf(TierId tier) const;        // those of a tier that shrinks: of its goal
-  absl::Status Refusal(TierId tier, Bytes bytes, const Progress& progress) const;
+  absl::Status Refusal(TenantId tenant, TierId tier, Bytes bytes, const Progress& progress) const;
 
   struct TierStatus {
     tier::TierState state = tier::TierState::kOnline;

@@ -115,6 +115,9 @@ class Arena {
     return static_cast<std::size_t>(
         std::distance(empty_.lower_bound(first), empty_.lower_bound(end)));
   }
+  // The longest free range that memory is behind, and of the address space.
+  Bytes longest_committed() const { return committed_.largest_free(); }
+  Bytes longest_space() const { return space_.largest_free(); }
   // Sum of the extents handed out.
   Bytes used_bytes() const {
     return committed_bytes() - committed_.free_bytes() - small_.free_bytes();

@@ -93,6 +93,9 @@ class FileTier final : public Tier {
   std::vector<Window> SparseRanges(std::size_t, const std::vector<Window>&) const override {
     return {};
   }
+  Bytes LongestFree(TenantId) const override {
+    return std::min(pages_.largest_free(), available());
+  }
   std::vector<Excess> Audit() override { return {}; }
   void ForgetTenant(TenantId tenant) override { HMM_CHECK(TenantBytes(tenant) == 0); }
   absl::Status Validate() const override;

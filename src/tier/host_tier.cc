@@ -97,6 +97,7 @@ class HostTier final : public Tier {
   }
   std::byte* Address(const Extent& extent) const override;
   absl::StatusOr<SegmentInfo> Segment(SegmentId segment) const override;
+  Bytes LongestFree(TenantId tenant) const override;
   Bytes Trim(Bytes keep) override;
   std::optional<Window> EmptiestWindow(Bytes bytes, const std::vector<Window>& skip) const override;
   absl::StatusOr<Bytes> SizeFor(Bytes bytes) const override;
@@ -123,6 +124,8 @@ class HostTier final : public Tier {
   absl::StatusOr<Home*> HomeOf(TenantId tenant);
   absl::StatusOr<SegmentId> FreshSegment();
   absl::Status Commit(Arena& arena, Bytes length);
+  std::size_t UncommittedChunks() const;
+  std::size_t EmptyChunks() const;
   void NoteBinding(const absl::Status& bound) {
     if (!bound.ok()) numa_note_ = absl::StrCat("not bound to its NUMA node: ", bound.message());
   }
@@ -181,16 +184,36 @@ void HostTier::DoFree(TenantId tenant, const Extent& extent) {
   (void)it->second.arena->Free({extent.offset, extent.length});
 }
 
+// While the tier is made smaller, what it is to give up is committed no more.
+std::size_t HostTier::UncommittedChunks() const {
+  const Bytes committed = capacity() - ledger()[ByteState::kFree];
+  return (limit() - std::min(limit(), committed)) / chunk_;
+}
+
+std::size_t HostTier::EmptyChunks() const {
+  std::size_t empty = 0;
+  for (const auto& [tenant, home] : homes_) empty += home.arena->empty_chunks();
+  return empty;
+}
+
+// What is committed in one piece, or whole chunks that could be: what joins both is not looked for.
+Bytes HostTier::LongestFree(TenantId tenant) const {
+  const Bytes chunks = (UncommittedChunks() + EmptyChunks()) * chunk_;
+  const auto it = homes_.find(tenant);
+  if (it == homes_.end()) return std::min(chunks, available());
+  const Arena& arena = *it->second.arena;
+  const Bytes space = arena.longest_space();
+  const Bytes grown = std::min(chunks, space < 2 * chunk_ ? 0 : RoundDown(space - chunk_, chunk_));
+  return std::min(std::max(arena.longest_committed(), grown), available());
+}
+
 // Puts memory where `length` fits: out of what is not committed yet, else out of empty chunks of
 // any arena, which are punched for it (empty ones inside the planned range serve where they are).
 absl::Status HostTier::Commit(Arena& arena, Bytes length) {
   const std::optional<Arena::Growth> plan = arena.PlanGrowth(length);
-  std::size_t empty = 0;
-  for (const auto& [tenant, home] : homes_) empty += home.arena->empty_chunks();
+  std::size_t empty = EmptyChunks();
   if (plan.has_value()) empty -= arena.EmptyWithin(plan->first, plan->end);
-  // While the tier is made smaller, what it is to give up is committed no more.
-  const Bytes committed = capacity() - ledger()[ByteState::kFree];
-  const std::size_t uncommitted = (limit() - std::min(limit(), committed)) / chunk_;
+  const std::size_t uncommitted = UncommittedChunks();
   // Nothing is punched for an allocation that cannot be had anyway.
   if (!plan.has_value() || plan->missing > uncommitted + empty) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kFull,
@@ -277,7 +300,7 @@ std::optional<Tier::Window> HostTier::EmptiestWindow(Bytes bytes,
   if (bytes == 0 || bytes > capacity()) return std::nullopt;
   const std::size_t chunks = (bytes + chunk_ - 1) / chunk_;
   std::size_t spare = ledger()[ByteState::kFree] / chunk_;
-  for (const auto& [tenant, home] : homes_) spare += home.arena->empty_chunks();
+  spare += EmptyChunks();
   std::optional<Arena::Window> best;
   SegmentId segment = 0;
   for (const auto& [tenant, home] : homes_) {

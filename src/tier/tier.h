@@ -110,6 +110,10 @@ class Tier {
     ledger_.Transfer(from, to, extent.length);
   }
 
+  // About the longest piece that Allocate could give this tenant now: where bytes are free but in
+  // pieces, it says why there is no room. Never more than that, but for what the machine refuses.
+  virtual Bytes LongestFree(TenantId tenant) const = 0;
+
   // Length that Allocate would set aside for `bytes`; never wraps, whatever a client asks for.
   virtual Bytes LengthFor(Bytes bytes) const = 0;
 

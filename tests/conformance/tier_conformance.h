@@ -200,6 +200,7 @@ inline void CheckFull(const MakeTier& make) {
 inline void CheckWindows(const MakeTier& make) {
   const std::unique_ptr<Tier> tier = make(kCapacity);
   CHECK(!tier->EmptiestWindow(kPiece, {}).has_value());  // nothing to empty
+  CHECK(tier->LongestFree(kAlice) == kCapacity);
   std::vector<Extent> extents = FillUp(*tier, kAlice, kPiece);
   std::sort(extents.begin(), extents.end(),
             [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
@@ -213,6 +214,7 @@ inline void CheckWindows(const MakeTier& make) {
   }
   const Bytes wanted = 8 * kPiece;
   RequireRefused(*tier, wanted, absl::StatusCode::kResourceExhausted, Reason::kFull);
+  CHECK(tier->LongestFree(kAlice) == kPiece);
 
   std::vector<Tier::Window> skip;
   for (const Extent& extent : kept) skip.push_back({extent.segment, extent.offset, extent.length});

@@ -5,6 +5,7 @@
 // the start, and all tenants share one segment.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -74,6 +75,9 @@ class FakeTier final : public tier::Tier, public ByteStore {
       return Error(absl::StatusCode::kNotFound, Reason::kNotFound, "no such segment");
     }
     return tier::SegmentInfo{0, -1, capacity()};
+  }
+  Bytes LongestFree(TenantId) const override {
+    return std::min(extents_.largest_free(), available());
   }
   Bytes Trim(Bytes) override { return 0; }
   std::optional<Window> EmptiestWindow(Bytes bytes,

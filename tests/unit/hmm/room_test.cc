@@ -413,6 +413,25 @@ TEST_CASE("where what leaves is lost, the window is one of the coldest", "[room]
   CHECK(f.Describe(client, cold[2]).ok());  // no more than the window holds
 }
 
+TEST_CASE("enough bytes in pieces that pins keep apart: it says so, and how long one is",
+          "[room]") {
+  CoreFixture f;
+  CoreClient client = f.Open();
+  std::vector<Handle> made;
+  for (int i = 0; i < 7; ++i) {
+    made.push_back(i % 2 == 0 ? f.MakeSealed(client, kKiB) : f.Make(client, kKiB));
+  }
+  for (std::size_t i = 0; i < 7; i += 2) REQUIRE(f.Free(client, made[i]).ok());
+  f.Run();
+  const absl::Status refused = f.Allocate(client, f.One(3 * kKiB))->status();
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Contains("5120 free") && Catch::Contains("about 2048 at most in one piece"));
+  // Where bytes are missing, not their order, there is no word of it.
+  const absl::Status full = f.Allocate(client, f.One(6 * kKiB))->status();
+  CHECK_THAT(std::string(full.message()), !Catch::Contains("in one piece"));
+}
+
 TEST_CASE("clean copies are dropped before any tensor has to go", "[room]") {
   CoreFixture f;
   CoreClient client = f.Open();
