@@ -131,10 +131,12 @@ absl::Status JobTable::FillKey(Job& job, Key& key, JobKeySpec& spec) {
           std::chrono::milliseconds(10));
     }
     if (at.bytes == 0 || !region->Holds(at.offset, at.bytes)) {
-      return BadKey(at.bytes == 0 ? Reason::kBadSize : Reason::kBadArgument,
-                    absl::StrCat("fragments[", i, "]: ", at.bytes, " bytes at offset ", at.offset,
-                                 at.bytes == 0 ? " are nothing to copy" : " lie outside of",
-                                 " region ", at.region, " of ", region->bytes, " bytes"));
+      const std::string what =
+          absl::StrCat("fragments[", i, "]: ", at.bytes, " bytes at offset ", at.offset);
+      return at.bytes == 0 ? BadKey(Reason::kBadSize, absl::StrCat(what, " are nothing to copy"))
+                           : BadKey(Reason::kBadArgument,
+                                    absl::StrCat(what, " lie outside of region ", at.region, " of ",
+                                                 region->bytes, " bytes"));
     }
     // Store may name the same bytes many times.
     if (key.spec.bytes > ~Bytes{0} - at.bytes) {
