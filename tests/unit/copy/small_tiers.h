@@ -26,6 +26,7 @@ class BareTier : public tier::Tier {
   bool mappable() const override { return false; }
   std::string_view backend() const override { return "bare"; }
   Bytes LengthFor(Bytes bytes) const override { return bytes; }
+  Bytes LongestFree(TenantId) const override { return 0; }
   std::byte* Address(const tier::Extent&) const override { return nullptr; }
   absl::StatusOr<tier::SegmentInfo> Segment(SegmentId) const override { return None(); }
   Bytes Trim(Bytes) override { return 0; }
