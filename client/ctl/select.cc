@@ -62,18 +62,20 @@ absl::StatusOr<v1::TensorSelector> SelectorOf(const SelectArgs& select) {
   selector.set_tenant(select.tenant);
   selector.set_key_prefix(UnescapeKey(select.key_prefix));
   selector.set_kind(KindOf(select.kind));
+  std::string first_key;  // as it was written
   for (const std::string& id : select.ids) {
     std::uint64_t handle = 0;
     if (absl::SimpleAtoi(id, &handle)) {
       selector.add_handles(handle);
     } else {
+      if (first_key.empty()) first_key = id;
       selector.add_keys(UnescapeKey(id));
     }
   }
   if (selector.handles_size() > 0 && selector.keys_size() > 0) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
-                 absl::StrCat(selector.handles(0), " is a handle and ", select.ids.back(),
-                              " or another is a key; name them in two calls"));
+                 absl::StrCat(selector.handles(0), " is a handle and '", first_key,
+                              "' is a key; name them in two calls"));
   }
   return selector;
 }

@@ -164,6 +164,9 @@ TEST_CASE("words into filters and selectors") {
   CHECK(SelectorOf({.ids = {"7", "8"}})->handles_size() == 2);
   const auto both = SelectorOf({.ids = {"7", "k"}});
   CHECK(ReasonOf(both.status()) == Reason::kBadArgument);
+  // Each is called what it is, wherever it stands.
+  CHECK(SelectorOf({.ids = {"dup", "zzz", "12345"}}).status().message() ==
+        "12345 is a handle and 'dup' is a key; name them in two calls");
   CHECK(EventTypeOf("tier_health") == v1::EVENT_TYPE_TIER_HEALTH);
 }
 
