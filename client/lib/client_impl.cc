@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kStopTimeout{1000};  // of what is still queued when the Client goes
 constexpr milliseconds kAnswerGrace{250};   // of a daemon that is busy, not stopped
+constexpr milliseconds kRefusedRetry{100};
 constexpr milliseconds kBackOffMin{2};
 constexpr milliseconds kBackOffMax{250};
 // A deadline is a point of a 64-bit nanosecond clock: longer waits than this are no different.
@@ -126,6 +127,18 @@ Client::Impl::Next Client::Impl::Judge(Attachment& attachment, const absl::Statu
   const bool transport = client_internal::IsTransportError(status) && absl::IsUnavailable(status);
   if (!transport) return Next::kReturn;
   return attachment.ConfirmLost() ? Next::kLost : Next::kAgain;
+}
+
+absl::Status Client::Impl::Verdict(Next next, absl::Status status) const {
+  if (next != Next::kAgain) return client_internal::WithTransportReason(std::move(status));
+  // The session lives, so a daemon runs: it is its socket for calls that is full.
+  return WithRetry(
+      Error(StatusCode::kUnavailable, Reason::kRefused,
+            absl::StrCat("the daemon in ", options_.dir,
+                         " runs, but refused the connection to hmm.sock or closed it (",
+                         status.message(),
+                         "); most likely too many are open: see connections_max in hmmd.toml")),
+      kRefusedRetry);
 }
 
 absl::Status Client::Impl::VerdictOn(const Tensor& tensor, const AttachmentPtr& current) {

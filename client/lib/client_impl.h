@@ -118,6 +118,8 @@ class __attribute__((visibility("hidden"))) Client::Impl {
   static absl::Status CallOnce(Attachment& attachment, Request& request, Response& response,
                                TimePoint deadline);
   static Next Judge(Attachment& attachment, const absl::Status& status);
+  // The last word on a call that is not tried again.
+  absl::Status Verdict(Next next, absl::Status status) const;
   // Tries until the deadline; UNAVAILABLE/NO_DAEMON names the directory and how to start one.
   static absl::StatusOr<AttachmentPtr> AttachUntil(const client_internal::AttachOptions& options,
                                                    TimePoint deadline);
@@ -171,7 +173,7 @@ absl::Status Client::Impl::CallOn(Attachment& attachment, Request& request, Resp
     const Next next = Judge(attachment, status);
     if (next == Next::kLost) return LostError();
     if (next == Next::kReturn || !repeatable || !BackOff(attempt, deadline)) {
-      return client_internal::WithTransportReason(std::move(status));
+      return Verdict(next, std::move(status));
     }
   }
 }
@@ -185,7 +187,7 @@ absl::Status Client::Impl::CallAny(Request& request, Response& response, TimePoi
     if (status.ok()) return status;
     const Next next = Judge(*used, status);
     if (next == Next::kReturn || !BackOff(attempt, deadline)) {
-      return client_internal::WithTransportReason(std::move(status));
+      return Verdict(next, std::move(status));
     }
   }
 }

@@ -32,6 +32,25 @@ TEST_CASE("no daemon: the error says where it looked and how to start one") {
   CHECK(message.find("hmmd --dir " + empty.path()) != std::string::npos);
 }
 
+TEST_CASE("a daemon that turns a connection away runs: said so, and when to try again") {
+  const DaemonProcess daemon(HMMD_BINARY,
+                             std::string(kSmallTiers) + "[limits]\nconnections_max = 4\n");
+  std::vector<std::unique_ptr<Client>> clients;
+  absl::Status status;
+  while (status.ok() && clients.size() < 8) {
+    clients.push_back(ConnectTo(daemon.dir()));
+    status = clients.back()->Allocate({.bytes = 64}, {.timeout = milliseconds(300)}).status();
+  }
+  INFO(status);
+  CHECK(status.code() == StatusCode::kUnavailable);
+  CHECK(ReasonOfStatus(status) == "REFUSED");
+  CHECK(RetryAfterOf(status).has_value());
+  CHECK(status.message().find(daemon.dir() + " runs") != std::string::npos);
+  // It lasts no longer than the others do.
+  clients.erase(clients.begin(), clients.end() - 1);
+  CHECK(WaitUntil([&] { return clients.back()->Allocate({.bytes = 64}).ok(); }));
+}
+
 TEST_CASE("Connect waits for a daemon that starts meanwhile") {
   DaemonProcess daemon(HMMD_BINARY);
   daemon.Kill();
