@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <system_error>
 
 #include "absl/strings/numbers.h"
 #include "base/status.h"
@@ -66,6 +67,16 @@ absl::Status CheckShares(const Config& config, const TenantConfig& tenant) {
   return absl::OkStatus();
 }
 
+// One name for a directory, however it is written: as it will be opened, links followed as far as
+// it exists.
+std::string RealName(const std::string& dir) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(dir, error);
+  std::filesystem::path real = std::filesystem::weakly_canonical(whole, error);
+  if (error) real = whole.lexically_normal();
+  return (real.has_filename() ? real : real.parent_path()).string();  // "a/" and "a" are one
+}
+
 }  // namespace
 
 absl::Status CheckTenants(Config& config) {
@@ -76,9 +87,7 @@ absl::Status CheckTenants(Config& config) {
   constexpr std::string_view kLongestSocket = "/session.sock";
   const std::size_t room = sizeof(sockaddr_un::sun_path) - 1 - kLongestSocket.size();
   std::set<std::string_view> names;
-  std::set<std::string> dirs = {
-      std::filesystem::path(config.dir).lexically_normal().string(),
-      std::filesystem::path(config.state_dir).lexically_normal().string()};
+  std::set<std::string> dirs = {RealName(config.dir), RealName(config.state_dir)};
   for (TenantConfig& tenant : config.tenants) {
     HMM_RETURN_IF_ERROR(CheckName(config, tenant));
     if (!names.insert(tenant.name).second) {
@@ -91,9 +100,7 @@ absl::Status CheckTenants(Config& config) {
       return Refuse(config, tenant, "dir",
                     Cat(tenant.dir, " is too long for its sockets: at most ", room, " bytes"));
     }
-    std::filesystem::path dir = std::filesystem::path(tenant.dir).lexically_normal();
-    if (!dir.has_filename()) dir = dir.parent_path();  // "a/" and "a" are one
-    if (!dirs.insert(dir.string()).second) {
+    if (!dirs.insert(RealName(tenant.dir)).second) {
       return Refuse(
           config, tenant, "dir",
           Cat(tenant.dir, " is the daemon's own or another tenant's; each needs its own"));

@@ -2,6 +2,7 @@
 //
 // The configuration as text: what it comes to and where from, the reference, tenants.
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -9,6 +10,7 @@
 #include "daemon/config.h"
 #include "daemon/text.h"
 #include "support/catch.h"
+#include "support/temp_dir.h"
 
 namespace hmm::daemon {
 namespace {
@@ -180,6 +182,16 @@ TEST_CASE("tenants that contradict themselves or others") {
   CHECK_THAT(tenant("name = \"a\"\ndir = \"/run/hmm/\"\n"), Contains("or another tenant's"));
   CHECK_THAT(tenant("name = \"a\"\ndir = \"/x/y\"\n[[tenant]]\nname = \"b\"\ndir = \"/x/./y/\"\n"),
              Contains("or another tenant's"));
+  // Under another name: through a link, and counted from where the daemon starts.
+  const testing::TempDir place;
+  std::filesystem::create_directory_symlink("/run", place.File("link"));
+  CHECK_THAT(tenant("name = \"a\"\ndir = \"" + place.File("link") + "/hmm\"\n"),
+             Contains("the daemon's own"));
+  const std::string relative =
+      std::filesystem::path("/run/hmm").lexically_relative(std::filesystem::current_path());
+  CHECK_THAT(Refusal("[daemon]\ndir = \"" + relative + "\"\n" + kTiers +
+                     "[[tenant]]\nname = \"a\"\ndir = \"/run/hmm\"\n"),
+             Contains("the daemon's own"));
   CHECK_THAT(tenant("name = \"a\"\ndir = \"/" + std::string(120, 'x') + "\"\n"),
              Contains("too long"));
   CHECK_THAT(tenant("name = \"a\"\nresident_max = { dr0 = \"5%\" }\n"),
