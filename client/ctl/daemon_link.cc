@@ -141,8 +141,11 @@ absl::StatusOr<v1::GetStatusResponse> DaemonLink::GetStatus() {
   return Call(*stubs_->inspection, &v1::Inspection::Stub::GetStatus, v1::GetStatusRequest());
 }
 
-absl::StatusOr<v1::ListTiersResponse> DaemonLink::ListTiers() {
-  return Call(*stubs_->inspection, &v1::Inspection::Stub::ListTiers, v1::ListTiersRequest());
+absl::StatusOr<v1::ListTiersResponse> DaemonLink::ListTiers() { return ListTiers(kTimeout); }
+
+absl::StatusOr<v1::ListTiersResponse> DaemonLink::ListTiers(std::chrono::milliseconds timeout) {
+  return Call(*stubs_->inspection, &v1::Inspection::Stub::ListTiers, v1::ListTiersRequest(),
+              timeout);
 }
 
 absl::StatusOr<v1::ListTensorsResponse> DaemonLink::ListTensors(v1::ListTensorsRequest request) {

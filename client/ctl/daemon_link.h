@@ -32,6 +32,7 @@ class DaemonLink {
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus();
   absl::StatusOr<v1::ListTiersResponse> ListTiers();
+  absl::StatusOr<v1::ListTiersResponse> ListTiers(std::chrono::milliseconds timeout);
   // A page size is filled in.
   absl::StatusOr<v1::ListTensorsResponse> ListTensors(v1::ListTensorsRequest request);
   absl::StatusOr<v1::ListSessionsResponse> ListSessions();

@@ -54,6 +54,11 @@ std::string NearestDirectory(const std::string& path) {
   return error ? at.string() : real.string();
 }
 
+std::filesystem::file_type TypeOf(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::status(path, error).type();
+}
+
 const char* Word(Severity severity) {
   return severity == Severity::kOk ? "ok" : severity == Severity::kWarn ? "warn" : "BAD";
 }
@@ -61,7 +66,10 @@ const char* Word(Severity severity) {
 }  // namespace
 
 DoctorProbes SystemProbes() {
-  return {.io_uring = ProbeIoUring, .direct = ProbeDirect, .existing = NearestDirectory};
+  return {.io_uring = ProbeIoUring,
+          .direct = ProbeDirect,
+          .type = TypeOf,
+          .existing = NearestDirectory};
 }
 
 std::string WholeFile(const DoctorQuestion& question, const std::string& path) {
@@ -79,10 +87,29 @@ std::string ProcessDir(const DoctorQuestion& question) {
   return question.daemon_pid ? absl::StrCat("proc/", *question.daemon_pid) : "proc/self";
 }
 
+Finding CheckDaemon(const DoctorQuestion& question) {
+  const std::string pid =
+      question.daemon_pid ? absl::StrCat(" (pid ", *question.daemon_pid, ")") : "";
+  return {.check = "daemon",
+          .severity = Severity::kBad,
+          .found = absl::StrCat("a daemon is there", pid, ", but: ", question.no_answer),
+          .costs = "hmmctl can neither look at it nor steer it, and clients most likely wait too",
+          .mend = question.daemon_pid
+                      ? absl::StrCat("kill -CONT ", *question.daemon_pid,
+                                     "   # if it was stopped; else systemctl restart hmmd")
+                      : "systemctl restart hmmd"};
+}
+
 std::vector<Finding> Examine(const DoctorQuestion& question, const DoctorProbes& probes) {
-  return {CheckHugePages(question),    CheckSharedHugePages(question), CheckMemlock(question),
-          CheckFiles(question),        CheckIoUring(question, probes), CheckCgroup(question),
-          CheckFlash(question, probes)};
+  std::vector<Finding> findings;
+  if (!question.no_answer.empty()) findings.push_back(CheckDaemon(question));
+  for (Finding& finding : std::vector<Finding>{
+           CheckHugePages(question), CheckSharedHugePages(question), CheckMemlock(question),
+           CheckFiles(question), CheckIoUring(question, probes), CheckCgroup(question),
+           CheckFlash(question, probes)}) {
+    findings.push_back(std::move(finding));
+  }
+  return findings;
 }
 
 std::string DoctorTable(const std::vector<Finding>& findings, const TableStyle& style) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -34,6 +35,7 @@ struct DoctorProbes {
   std::function<int()> io_uring;
   // In a directory: 0: a file can be opened with O_DIRECT; else the errno.
   std::function<int(const std::string& dir)> direct;
+  std::function<std::filesystem::file_type(const std::string& path)> type;
   // The nearest directory at or above the path that exists.
   std::function<std::string(const std::string& path)> existing;
 };
@@ -51,11 +53,13 @@ struct DoctorQuestion {
   // The daemon's; nullopt: none runs, and this process stands for it.
   std::optional<std::uint32_t> daemon_pid{};
   std::vector<DoctorTier> tiers{};  // of the daemon that runs
+  std::string no_answer{};          // of a daemon that is there: why it says nothing; else empty
 };
 
 std::vector<Finding> Examine(const DoctorQuestion& question, const DoctorProbes& probes);
 
 // Internal to doctor*.cc: one check each.
+Finding CheckDaemon(const DoctorQuestion& question);
 Finding CheckHugePages(const DoctorQuestion& question);
 Finding CheckSharedHugePages(const DoctorQuestion& question);
 Finding CheckMemlock(const DoctorQuestion& question);

@@ -112,10 +112,23 @@ Finding CheckCgroup(const DoctorQuestion& question) {
 
 Finding CheckFlash(const DoctorQuestion& question, const DoctorProbes& probes) {
   Finding finding{.check = "flash"};
+  const std::filesystem::file_type type = probes.type(question.flash);
+  const bool seen = std::filesystem::exists(std::filesystem::file_status(type)) &&
+                    type != std::filesystem::file_type::unknown;
+  if (seen && type != std::filesystem::file_type::directory) {
+    finding.severity = Severity::kBad;
+    finding.found = absl::StrCat(question.flash, " is no directory");
+    finding.costs = "no flash tier can have its file in it";
+    finding.mend = "hmmctl doctor --flash DIR: the directory where the file is to be";
+    return finding;
+  }
   const std::string dir = probes.existing(question.flash);
   const Mount mount = MountOf(question, dir);
-  finding.found = absl::StrCat(question.flash, " on ", mount.type.empty() ? "-" : mount.type, " (",
-                               mount.point.empty() ? "-" : mount.point, ")");
+  // The daemon makes it where it may, so that this alone is no finding.
+  const bool missing = type == std::filesystem::file_type::not_found;
+  finding.found = absl::StrCat(
+      question.flash, missing ? absl::StrCat(" is missing; ", dir, " is") : "", " on ",
+      mount.type.empty() ? "-" : mount.type, " (", mount.point.empty() ? "-" : mount.point, ")");
   const char* const elsewhere =
       "path = \"/mnt/nvme0/hmm.tier\" of the tier in hmmd.toml: a local "
       "ext4 or xfs on the drive";

@@ -2,6 +2,7 @@
 //
 // hmmctl doctor.
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 
 #include "base/status.h"
@@ -12,17 +13,23 @@
 namespace hmm::ctl {
 namespace {
 
+// A daemon that works answers at once; who asks a doctor suspects that it does not.
+constexpr std::chrono::milliseconds kPatience{2000};
+
 // What the daemon says of itself, if one runs. Without it the doctor works on.
 void AskDaemon(const std::string& dir, DoctorQuestion& question) {
   absl::StatusOr<std::unique_ptr<DaemonLink>> link = DaemonLink::Connect(dir);
   if (!link.ok()) return;
-  const absl::StatusOr<v1::ListTiersResponse> tiers = (*link)->ListTiers();
-  if (!tiers.ok()) return;
+  std::uint32_t pid = 0;
+  if (std::ifstream(dir + "/hmmd.lock") >> pid && pid > 0) question.daemon_pid = pid;
+  const absl::StatusOr<v1::ListTiersResponse> tiers = (*link)->ListTiers(kPatience);
+  if (!tiers.ok()) {
+    question.no_answer = std::string(tiers.status().message());
+    return;
+  }
   for (const v1::TierInfo& tier : tiers->tiers()) {
     question.tiers.push_back({tier.name(), KindWord(tier.kind()), tier.capacity_bytes()});
   }
-  std::uint32_t pid = 0;
-  if (std::ifstream(dir + "/hmmd.lock") >> pid && pid > 0) question.daemon_pid = pid;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -261,9 +262,19 @@ TEST_CASE("doctor needs no daemon, and asks one that runs") {
   REQUIRE_FALSE(checks.is_discarded());
   CHECK(checks["checks"].size() == 7);
   CHECK((alone.code == 1) == (checks["worst"] == "bad"));
-  const DaemonProcess daemon(HMMD_BINARY);
+  DaemonProcess daemon(HMMD_BINARY);
   CHECK_THAT(Ctl("--dir " + daemon.dir() + " doctor").out,
              Contains("pid " + std::to_string(daemon.pid())));
+  // One that stands still is not taken for none.
+  daemon.Stop();
+  const auto asked = std::chrono::steady_clock::now();
+  const Outcome stopped = Ctl("--dir " + daemon.dir() + " doctor");
+  CHECK(std::chrono::steady_clock::now() - asked < std::chrono::seconds(8));
+  CHECK(stopped.code == 1);
+  CHECK_THAT(stopped.out, Contains("BAD   daemon: a daemon is there") &&
+                              Contains("kill -CONT " + std::to_string(daemon.pid())) &&
+                              !Contains("started from here"));
+  daemon.Continue();
   // A made-up root, and one that is not there.
   nowhere.Write("proc/sys/kernel/io_uring_disabled", "2\n");
   CHECK_THAT(Ctl("--dir " + nowhere.path() + " doctor --root " + nowhere.path()).out,

@@ -37,6 +37,7 @@ class Machine {
     question.flash = "/mnt/nvme0/hmm";
     probes = {.io_uring = [] { return 0; },
               .direct = [](const std::string&) { return 0; },
+              .type = [](const std::string&) { return std::filesystem::file_type::directory; },
               .existing = [](const std::string& path) { return path; }};
   }
   void Write(const std::string& path, const std::string& text) {
@@ -88,6 +89,32 @@ TEST_CASE("a machine where all is well") {
   CHECK(json["worst"] == "ok");
   CHECK(json["checks"].size() == 7);
   CHECK_THAT(DoctorTable(findings, {}), Contains("ok    io_uring: allowed\n") && !Contains("mend"));
+}
+
+TEST_CASE("a daemon that is there and says nothing is the first finding") {
+  Machine machine;
+  machine.question.no_answer = "the daemon did not answer within 2000 ms";
+  machine.question.daemon_pid = 77;
+  machine.Limits("unlimited", "unlimited", "77");
+  machine.Write("proc/77/cgroup", "0::/\n");
+  const auto findings = Examine(machine.question, machine.probes);
+  CHECK(findings.front().check == "daemon");
+  CheckWhole(findings.front(), Severity::kBad);
+  CHECK_THAT(findings.front().found, Contains("pid 77") && Contains("within 2000 ms"));
+  CHECK_THAT(machine.Of("memlock").found, !Contains("started from here"));
+}
+
+TEST_CASE("a flash directory that is missing, or is none, is called so") {
+  Machine machine;
+  machine.question.flash = "/nonexistent";
+  machine.probes.type = [](const std::string&) { return std::filesystem::file_type::not_found; };
+  machine.probes.existing = [](const std::string&) { return "/"; };
+  CheckWhole(machine.Of("flash"), Severity::kOk);
+  CHECK(machine.Of("flash").found == "/nonexistent is missing; / is on ext4 (/)");
+  machine.question.flash = "/etc/passwd";
+  machine.probes.type = [](const std::string&) { return std::filesystem::file_type::regular; };
+  CheckWhole(machine.Of("flash"), Severity::kBad);
+  CHECK(machine.Of("flash").found == "/etc/passwd is no directory");
 }
 
 TEST_CASE("huge pages: reserved or transparent ones will do") {
