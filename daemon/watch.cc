@@ -136,8 +136,8 @@ absl::Status WatchHub::Configure(Watcher& watcher) const {
   }
   const core::EventBus& events = manager_.events();
   watcher.cursor = events.last();
+  if (!request.has_after_sequence()) return absl::OkStatus();
   const std::uint64_t after = request.after_sequence();
-  if (after == 0) return absl::OkStatus();
   if (after > events.last() || after + 1 < events.oldest()) {
     return Error(absl::StatusCode::kOutOfRange, Reason::kEventsGone,
                  Cat("events after ", after, " are not kept; kept are ", events.oldest(), " to ",

@@ -14,7 +14,7 @@ v1::WatchRequest RequestOf(const EventArgs& args) {
   v1::WatchRequest request;
   for (const std::string& type : args.types) request.add_types(EventTypeOf(type));
   request.set_occupancy_ms(args.occupancy_ms);
-  request.set_after_sequence(args.after);
+  if (args.after) request.set_after_sequence(*args.after);
   request.set_tier(args.tier);
   request.set_tenant(args.tenant);
   return request;

@@ -28,7 +28,7 @@ struct EventArgs {
   std::string tier;
   std::string tenant;
   std::uint32_t occupancy_ms = 0;
-  std::uint64_t after = 0;
+  std::optional<std::uint64_t> after{};
   std::uint64_t count = 0;  // events to print; 0: until stopped
 };
 

@@ -71,7 +71,7 @@ void AddEvents(CLI::App* app, Command* command) {
                    "Also a sample of every tier each so many milliseconds")
       ->check(CLI::Range(10u, 3'600'000u))
       ->type_name("MS");
-  events->add_option("--after", args->after, "First those kept since this number")
+  events->add_option("--after", args->after, "First those kept since this number; 0: all")
       ->type_name("SEQUENCE");
   events->add_option("--count", args->count, "End after so many events")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));

@@ -148,7 +148,12 @@ TEST_CASE("a watch shows what its filter lets through, and can go on where anoth
 
   request.set_after_sequence(1'000'000);
   CHECK(Watch(admin, request).Finish() == "OUT_OF_RANGE/EVENTS_GONE");
+  // From the first on: every event of this start is kept yet.
   request.set_after_sequence(0);
+  Watch all(admin, request);
+  all.Until([&](const v1::Event& event) { return event.sequence() >= start + 2; });
+  CHECK(all.events.front().sequence() == 1);
+  request.clear_after_sequence();
   request.set_tier("tape0");
   CHECK(Watch(admin, request).Finish() == "NOT_FOUND/NOT_FOUND");
   request.clear_tier();
