@@ -10,12 +10,16 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/man_page.h"
 #include "base/status.h"
@@ -155,6 +159,25 @@ std::string DocsText(const std::string& page, const CLI::App& app) {
   return page == "hmmd.8" ? ManText(app) : ConfigManPage(kVersion);
 }
 
+// What the parser lets pass. An empty name is most often a variable that was not set: what it names
+// must not be taken from elsewhere. Empty: all is well.
+std::string WrongArgument(const CLI::App& app, const Arguments& arguments) {
+  const std::pair<const char*, const std::string&> named[] = {
+      {"--config", arguments.config}, {"--dir", arguments.dir}, {"--docs", arguments.docs}};
+  for (const auto& [option, value] : named) {
+    if (app.count(option) > 0 && value.empty()) {
+      return Cat(option, ": an empty name; give one, or leave the option out");
+    }
+  }
+  // Not a check of the parser's own, which does not name an option that --help does not show.
+  constexpr std::array<std::string_view, 3> kPages = {"hmmd.8", "hmmd.toml.5", "config.md"};
+  if (!arguments.docs.empty() &&
+      std::find(kPages.begin(), kPages.end(), arguments.docs) == kPages.end()) {
+    return Cat("--docs: ", arguments.docs, " is none of hmmd.8, hmmd.toml.5, config.md");
+  }
+  return "";
+}
+
 // Below it not even the daemon's own event loops come up, and they would not say why.
 constexpr rlim_t kDescriptorsMin = 64;
 absl::Status CheckDescriptors() {
@@ -223,9 +246,7 @@ int main(int argc, char** argv) {
                "exit");
   app.add_flag("--default-config", arguments.print_default,
                "print a configuration file with every key at its default and exit");
-  app.add_option("--docs", arguments.docs)
-      ->check(CLI::IsMember({"hmmd.8", "hmmd.toml.5", "config.md"}))
-      ->group("");  // for our own build
+  app.add_option("--docs", arguments.docs)->group("");  // for our own build
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -234,6 +255,10 @@ int main(int argc, char** argv) {
       return hd::Printed();
     }
     std::fprintf(stderr, "hmmd: %s\nTry 'hmmd --help'.\n", error.what());
+    return 2;
+  }
+  if (const std::string wrong = hd::WrongArgument(app, arguments); !wrong.empty()) {
+    std::fprintf(stderr, "hmmd: %s\nTry 'hmmd --help'.\n", wrong.c_str());
     return 2;
   }
   if (arguments.print_default) {

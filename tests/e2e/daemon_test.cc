@@ -96,6 +96,16 @@ class Environment {
 TEST_CASE("the command line") {
   TempDir dir;
   CHECK(RunHmmd(dir, {"--nonsense"}).status == 2);
+  // An empty name is no name: it must not become the default.
+  for (const std::string flag : {"--dir", "--config", "--docs"}) {
+    const Ended ended = RunHmmd(dir, {"--check-config", flag, ""});
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.said, Catch::Contains("hmmd: " + flag + ": an empty name"));
+  }
+  CHECK(RunHmmd(dir, {"--check-config", "--dir="}).status == 2);
+  const Ended docs = RunHmmd(dir, {"--docs", "nope"});
+  CHECK(docs.status == 2);
+  CHECK_THAT(docs.said, Catch::Contains("hmmd: --docs: nope"));
   CHECK(RunHmmd(dir, {"--help"}).status == 0);
   CHECK(RunHmmd(dir, {"--version"}).status == 0);
   CHECK(RunHmmd(dir, {"--check-config", "--dir", dir.File("d")}).status == 0);
