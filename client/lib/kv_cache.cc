@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -19,11 +20,10 @@ namespace {
 using absl::StatusCode;
 using client_internal::KvDigest;
 
-constexpr std::uint32_t kLayersMax = 4096;  // a block in one call
+constexpr std::uint32_t kLayersMax = 4096;
 constexpr std::uint32_t kBlockTokensMax = 65'536;
 constexpr std::uint64_t kTensorBytesMax = std::uint64_t{1} << 40;
 constexpr std::size_t kWindowMax = 1024;
-constexpr std::size_t kBatchMax = 1024;
 constexpr std::chrono::milliseconds kTimeoutDefault{10'000};
 constexpr std::chrono::milliseconds kPatience{500};
 constexpr std::size_t kProbeAfter = 256;  // batches, before more than what fits is tried again
@@ -193,8 +193,8 @@ absl::Status KvCache::Impl::CheckFormat() {
 absl::Status KvCache::Impl::BringOnce(Pieces pieces, std::vector<Pin>& pins, TimePoint deadline) {
   std::vector<Tensor> tensors;
   for (const KvCacheBlock::Piece* piece : pieces) tensors.push_back(piece->tensor);
-  HMM_ASSIGN_OR_RETURN(auto batch, client.AcquireBatch(tensors, Place(deadline)));
-  for (absl::StatusOr<Pin>& pin : batch) {
+  HMM_ASSIGN_OR_RETURN(auto answers, client.AcquireBatch(tensors, Place(deadline)));
+  for (absl::StatusOr<Pin>& pin : answers) {
     if (!pin.ok()) return pin.status();
     ++stats.brought;
     CountBrought(*pieces[pins.size()], *pin);
@@ -225,8 +225,9 @@ absl::Status KvCache::Impl::Bring(Pieces pieces, std::vector<Pin>& pins, TimePoi
   pins.clear();
   absl::Status status;
   for (;;) {
-    const std::size_t count = std::min({pieces.size(), fits, kBatchMax});
+    const std::size_t count = std::min({pieces.size(), fits, batch});
     status = BringOnce(pieces.subspan(0, count), pins, count > 1 ? Soon(deadline) : deadline);
+    if (TakesFewer(status, count)) continue;
     const bool fewer = count > 1 && client_internal::IsTooMuch(ReasonOfStatus(status));
     if (status.ok()) FoundRoom(count);
     if (fewer) FoundTooLittle(count, pins.size());
@@ -246,20 +247,44 @@ void KvCache::Impl::Hint(std::vector<KvCacheBlock::Piece*> pieces) {
   for (const KvCacheBlock::Piece* piece : pieces) tensors.push_back(piece->tensor);
   PlaceOptions where;
   where.tier = options.tier;
-  for (std::size_t i = 0; i < tensors.size(); i += kBatchMax) {
-    const auto part = absl::MakeConstSpan(tensors).subspan(i, kBatchMax);
+  InBatches(tensors.size(), [&](std::size_t begin, std::size_t count) {
+    const auto part = absl::MakeConstSpan(tensors).subspan(begin, count);
     const auto taken = client.PrefetchBatch(part, where);
-    if (!taken.ok()) return;
-    for (std::size_t j = 0; j < taken->size(); ++j) {
-      if ((*taken)[j].ok()) pieces[i + j]->hinted = true;
+    if (!taken.ok()) return taken.status();
+    for (std::size_t i = 0; i < taken->size(); ++i) {
+      if ((*taken)[i].ok()) pieces[begin + i]->hinted = true;
     }
-  }
+    return absl::OkStatus();
+  }).IgnoreError();
 }
 
 void KvCache::Impl::Free(absl::Span<const Tensor> tensors) {
-  for (std::size_t i = 0; i < tensors.size(); i += kBatchMax) {
-    client.FreeBatch(tensors.subspan(i, kBatchMax)).IgnoreError();
-  }
+  InBatches(tensors.size(), [&](std::size_t begin, std::size_t count) {
+    return client.FreeBatch(tensors.subspan(begin, count)).status();
+  }).IgnoreError();
+}
+
+absl::StatusOr<std::vector<Held>> KvCache::Impl::Lookup(absl::Span<const std::string> keys,
+                                                        TimePoint deadline, std::string& why) {
+  std::vector<Held> found;
+  const absl::Status status =
+      InBatches(keys.size(), [&](std::size_t begin, std::size_t count) -> absl::Status {
+        if (found.size() < begin) return absl::OkStatus();  // the run has ended
+        HMM_ASSIGN_OR_RETURN(std::vector<Held> run,
+                             client.Lookup(keys.subspan(begin, count), Place(deadline), &why));
+        std::move(run.begin(), run.end(), std::back_inserter(found));
+        return absl::OkStatus();
+      });
+  if (status.ok()) return found;
+  if (found.empty()) return status;
+  why = ReasonOfStatus(status);
+  return found;
+}
+
+bool KvCache::Impl::TakesFewer(const absl::Status& status, std::size_t count) {
+  if (ReasonOfStatus(status) != "BATCH_TOO_LARGE" || count < 2) return false;
+  batch = std::min(batch, count / 2);
+  return true;
 }
 
 // --- the interface ------------------------------------------------------------------------------

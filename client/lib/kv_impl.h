@@ -9,6 +9,7 @@
 // One thread, as the header says.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -66,14 +67,35 @@ class __attribute__((visibility("hidden"))) KvCache::Impl {
   absl::Status Bring(Pieces pieces, std::vector<Pin>& pins, TimePoint deadline);
   // Hints; what is there already costs no RPC.
   void Hint(std::vector<KvCacheBlock::Piece*> pieces);
-  // In calls of at most kBatchMax, errors ignored: they go with the session at the latest.
+  // Errors ignored: they go with the session at the latest.
   void Free(absl::Span<const Tensor> tensors);
+  // The leading run of `keys` that is there, pinned, in as many calls as it takes. `why`: why it
+  // ended; empty: all found. Not OK: nothing found because a call failed.
+  absl::StatusOr<std::vector<Held>> Lookup(absl::Span<const std::string> keys, TimePoint deadline,
+                                           std::string& why);
+  // True: that call, of `count` elements, had more than the daemon takes in one, and `batch` is
+  // less now: call again with no more than that.
+  bool TakesFewer(const absl::Status& status, std::size_t count);
+  // `call(begin, count)` for `total` elements in order, at most `batch` at a time, until one fails.
+  template <typename Call>
+  absl::Status InBatches(std::size_t total, Call call) {
+    for (std::size_t begin = 0; begin < total;) {
+      const std::size_t count = std::min(batch, total - begin);
+      const absl::Status status = call(begin, count);
+      if (TakesFewer(status, count)) continue;
+      if (!status.ok()) return status;
+      begin += count;
+    }
+    return absl::OkStatus();
+  }
 
   Client& client;
   const KvCacheOptions options;
   const std::uint64_t tensor_bytes;
   const std::size_t window;  // tensors pinned at a time
   std::size_t fits;          // fewer, as far as tiers turned out to be too small or too full
+  // Elements of one call: the most that a daemon takes by default, less once one took fewer.
+  std::size_t batch = 4096;
   const client_internal::KvDigest identity;
   const client_internal::KvDigest chain_start;
   KvStats stats;
@@ -136,6 +158,8 @@ class __attribute__((visibility("hidden"))) KvSequence::Impl {
   absl::Status ReadBrought(std::size_t layer, std::size_t first, std::size_t end,
                            std::vector<KvBlock>& out);
   absl::Status SealFull();
+  // Uses up the pins.
+  absl::Status Seal(std::vector<Client::SealItem>& items, std::vector<absl::Status>& verdicts);
   absl::Status Settle(const std::vector<std::pair<std::size_t, std::size_t>>& taken);
 };
 

@@ -63,8 +63,7 @@ std::size_t KvSequence::Impl::MatchSome(absl::Span<const KvDigest> links,
     for (std::size_t layer = 0; layer < layers(); ++layer) keys.push_back(BlockKey(link, layer));
   }
   const TimePoint deadline = cache.Deadline();
-  auto run = cache.client.Lookup(
-      keys, cache.Place(links.size() > 1 ? KvCache::Impl::Soon(deadline) : deadline), &why);
+  auto run = cache.Lookup(keys, links.size() > 1 ? KvCache::Impl::Soon(deadline) : deadline, why);
   if (!run.ok()) {
     why = ReasonOfStatus(run.status());
     return 0;
@@ -141,9 +140,10 @@ absl::Status KvSequence::Impl::Suspend(const std::string& tier) {
   where.tier = tier;
   where.allow_lower = false;
   for (std::size_t end = all.size(); end > 0;) {
-    const std::size_t begin = end - std::min(end, cache.window);
+    const std::size_t begin = end - std::min({end, cache.window, cache.batch});
     const auto moved =
         cache.client.SwapBatch(absl::MakeConstSpan(all).subspan(begin, end - begin), where);
+    if (cache.TakesFewer(moved.status(), end - begin)) continue;
     if (IsGone(moved.status())) {
       // Of a call as a whole: there is no such tier.
       return absl::IsNotFound(moved.status()) ? moved.status()
@@ -222,10 +222,9 @@ absl::Status KvSequence::Impl::Close() {
   // The last part first, and each call touches its first key last: the start is the most recent.
   absl::Status status;
   for (std::size_t end = keys.size(); end > 0;) {
-    constexpr std::size_t kBatchMax = 1024;
-    const std::size_t begin = end - std::min(end, kBatchMax);
-    status.Update(
-        cache.client.Touch(absl::MakeConstSpan(keys).subspan(begin, end - begin)).status());
+    const std::size_t begin = end - std::min(end, cache.batch);
+    status = cache.client.Touch(absl::MakeConstSpan(keys).subspan(begin, end - begin)).status();
+    if (cache.TakesFewer(status, end - begin)) continue;
     if (!status.ok()) break;
     end = begin;
   }

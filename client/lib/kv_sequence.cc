@@ -25,7 +25,7 @@ void KvSequence::Impl::DropBlocks(std::size_t first) {
   for (std::size_t b = first; b < blocks.size(); ++b) {
     if (blocks[b].use_count() > 1) continue;  // a fork has it
     for (Block::Piece& piece : blocks[b]->pieces) {
-      if (piece.own) dead.push_back(piece.tensor);
+      if (piece.own && piece.tensor.valid()) dead.push_back(piece.tensor);
     }
   }
   blocks.resize(std::min(first, blocks.size()));  // their pins go first
@@ -91,8 +91,13 @@ absl::Status KvSequence::Impl::AddBlocks(std::size_t count) {
   one.priority = cache.options.priority;
   one.recompute_cost = cache.options.recompute_cost;
   one.droppable = true;
-  const std::vector<AllocateOptions> what(count * layers(), one);
-  for (;;) {
+  const std::size_t first = blocks.size();
+  for (std::size_t b = 0; b < count; ++b) {
+    blocks.push_back(std::make_shared<Block>());
+    blocks.back()->pieces.resize(layers());
+  }
+  for (std::size_t done = 0; done < count * layers();) {
+    const std::vector<AllocateOptions> what(std::min(cache.batch, count * layers() - done), one);
     PlaceOptions where = cache.Place(deadline);
     where.wait = kept.empty();  // room is waited for without the pins that may be in its way
     where.all = true;
@@ -104,21 +109,18 @@ absl::Status KvSequence::Impl::AddBlocks(std::size_t count) {
       continue;
     }
     if (!rooms.ok()) {
+      if (cache.TakesFewer(rooms.status(), what.size())) continue;
       if (client_internal::WaitToRetry(rooms.status(), deadline)) continue;
       return rooms.status();
     }
-    for (std::size_t b = 0; b < count; ++b) {
-      auto block = std::make_shared<Block>();
-      block->pieces.resize(layers());
-      for (std::size_t layer = 0; layer < layers(); ++layer) {
-        Held& held = *(*rooms)[b * layers() + layer];
-        block->pieces[layer].tensor = held.tensor;
-        block->pieces[layer].write = std::move(held.pin);
-      }
-      blocks.push_back(std::move(block));
+    for (absl::StatusOr<Held>& held : *rooms) {
+      Block::Piece& piece = blocks[first + done / layers()]->pieces[done % layers()];
+      piece.tensor = held->tensor;
+      piece.write = std::move(held->pin);
+      ++done;
     }
-    return absl::OkStatus();
   }
+  return absl::OkStatus();
 }
 
 absl::Status KvSequence::Impl::Append(absl::Span<const std::int32_t> added) {
@@ -127,15 +129,9 @@ absl::Status KvSequence::Impl::Append(absl::Span<const std::int32_t> added) {
   HMM_RETURN_IF_ERROR(PinTail());
   const std::size_t needed = BlocksFor(tokens.size() + added.size());
   DropBlocks(needed);
-  // As many blocks as one call may have; nearly always that is all of them.
-  constexpr std::size_t kElementsMax = 4096;
-  const std::size_t at_once = std::max<std::size_t>(1, kElementsMax / layers());
-  while (blocks.size() < needed) {
-    if (const absl::Status full = AddBlocks(std::min(at_once, needed - blocks.size()));
-        !full.ok()) {
-      DropAppended();  // the room that was found is of no use
-      return full;
-    }
+  if (const absl::Status full = AddBlocks(needed - blocks.size()); !full.ok()) {
+    DropAppended();  // the room that was found is of no use
+    return full;
   }
   appended.assign(added.begin(), added.end());
   return absl::OkStatus();
@@ -227,7 +223,7 @@ absl::Status KvSequence::Impl::Commit() {
 }
 
 absl::Status KvSequence::Impl::SealFull() {
-  // 1. Links of the chain, and one call for all tensors of all full blocks.
+  // 1. Links of the chain, and all tensors of all full blocks.
   std::vector<Client::SealItem> items;
   std::vector<std::pair<std::size_t, std::size_t>> at;  // block, layer
   const std::size_t full = tokens.size() / block_tokens();
@@ -247,14 +243,15 @@ absl::Status KvSequence::Impl::SealFull() {
     }
   }
   if (items.empty()) return absl::OkStatus();
-  absl::StatusOr<std::vector<absl::Status>> sealed = cache.client.SealBatch(std::move(items));
-  if (!sealed.ok()) return IsLoss(sealed.status()) ? Miss(first, sealed.status()) : sealed.status();
+  std::vector<absl::Status> verdicts;
+  const absl::Status sent = Seal(items, verdicts);
+  if (IsLoss(sent)) return Miss(first, sent);
 
-  // 2. What came of each.
-  absl::Status later;  // to be tried again
+  // 2. What came of each that was sent.
+  absl::Status later = sent;  // to be tried again
   std::vector<std::pair<std::size_t, std::size_t>> taken;
-  for (std::size_t i = 0; i < at.size(); ++i) {
-    const absl::Status& verdict = (*sealed)[i];
+  for (std::size_t i = 0; i < verdicts.size(); ++i) {
+    const absl::Status& verdict = verdicts[i];
     const auto [b, layer] = at[i];
     const std::string reason = ReasonOfStatus(verdict);
     if (verdict.ok() || reason == "SEALED") {  // SEALED: by an earlier try whose answer was lost
@@ -268,13 +265,28 @@ absl::Status KvSequence::Impl::SealFull() {
       later.Update(verdict);
     }
   }
-  if (!taken.empty()) later.Update(Settle(taken));
+  if (sent.ok() && !taken.empty()) later.Update(Settle(taken));
   for (std::size_t b = first; b < full; ++b) {
     Block& block = *blocks[b];
     block.sealed = std::all_of(block.pieces.begin(), block.pieces.end(),
                                [](const Block::Piece& piece) { return piece.sealed; });
   }
   return later;
+}
+
+// Not OK: of the call behind those that `verdicts` are of.
+absl::Status KvSequence::Impl::Seal(std::vector<Client::SealItem>& items,
+                                    std::vector<absl::Status>& verdicts) {
+  return cache.InBatches(items.size(), [&](std::size_t begin, std::size_t count) -> absl::Status {
+    std::vector<Client::SealItem> part;
+    for (std::size_t i = begin; i < begin + count; ++i) {
+      // A call that fails takes the pins with it; the next try needs none.
+      part.push_back({items[i].tensor, std::move(items[i].pin), items[i].key});
+    }
+    HMM_ASSIGN_OR_RETURN(const auto sealed, cache.client.SealBatch(std::move(part)));
+    verdicts.insert(verdicts.end(), sealed.begin(), sealed.end());
+    return absl::OkStatus();
+  });
 }
 
 // Tensors whose keys others hold: theirs are the same bytes, so ours go. What cannot be had (still
@@ -288,8 +300,9 @@ absl::Status KvSequence::Impl::Settle(
   std::vector<Tensor> spare;
   std::size_t found = 0;
   while (found < taken.size()) {
-    const auto run = cache.client.Lookup(absl::MakeConstSpan(keys).subspan(found, cache.window),
-                                         cache.Place(cache.Deadline()));
+    std::string why;
+    const auto run =
+        cache.Lookup(absl::MakeConstSpan(keys).subspan(found, cache.window), cache.Deadline(), why);
     if (!run.ok() || run->empty()) break;
     for (const Held& held : *run) {
       const auto [b, layer] = taken[found++];
@@ -310,11 +323,11 @@ absl::Status KvSequence::Impl::Settle(
     items.push_back({piece.tensor, Pin(), std::string()});
     private_ones.push_back(&piece);
   }
-  HMM_ASSIGN_OR_RETURN(const auto sealed, cache.client.SealBatch(std::move(items)));
-  absl::Status later;
-  for (std::size_t i = 0; i < sealed.size(); ++i) {
-    private_ones[i]->sealed = sealed[i].ok();
-    later.Update(sealed[i]);
+  std::vector<absl::Status> verdicts;
+  absl::Status later = Seal(items, verdicts);
+  for (std::size_t i = 0; i < verdicts.size(); ++i) {
+    private_ones[i]->sealed = verdicts[i].ok();
+    later.Update(verdicts[i]);
   }
   return later;
 }

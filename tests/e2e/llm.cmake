@@ -12,9 +12,11 @@ foreach(test llm_test llm_failure_test llm_input_test)
 endforeach()
 
 # The class it stands on.
-hmm_add_test(kv_cache_test LABEL e2e SOURCES kv_cache_test.cc TIMEOUT 300 DEPENDS hmmd
-             LIBS hmm_client hmm_test_daemon_process)
-target_compile_definitions(kv_cache_test PRIVATE HMMD_BINARY="$<TARGET_FILE:hmmd>")
+foreach(test kv_cache_test kv_batch_test)
+  hmm_add_test(${test} LABEL e2e SOURCES ${test}.cc TIMEOUT 300 DEPENDS hmmd
+               LIBS hmm_client hmm_test_daemon_process)
+  target_compile_definitions(${test} PRIVATE HMMD_BINARY="$<TARGET_FILE:hmmd>")
+endforeach()
 
 # Four engines with small models: the outputs are the same, the forecast holds, nothing leaks. How much
 # quicker one memory is shows with large models on an idle machine (docs/first-model.md).

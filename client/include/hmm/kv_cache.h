@@ -41,6 +41,9 @@
 // others. Everything else that goes wrong (FULL, DEADLINE, NO_DAEMON ...) leaves the sequence as it
 // was at the last Commit; the step may be tried again. The codes are those of hmm/client.h.
 //
+// Sizes. A step may have any number of tensors. One call to the daemon carries 4,096 of them, or as
+// many as it turns out to take where its limits.batch_max is less; the rest goes in further calls.
+//
 // Keys. A full block is sealed under SHA-256 (its first 160 bits) of everything its bytes depend
 // on: model_digest, dtype, layout, geometry, rank, salt, and all tokens from the first of the
 // sequence to the block's last. So processes of one tenant share prefixes and can not mistake one
@@ -167,7 +170,7 @@ class KvSequence {
   // nothing appended. To get the logits of the last token, leave that one out.
   std::size_t Match(absl::Span<const std::int32_t> tokens);
 
-  // Room for these tokens behind length(), all layers in one call, pinned for writing until Commit.
+  // Room for these tokens behind length(), in all layers, pinned for writing until Commit.
   // Waits for room, and takes it in a lower tier where HBM has none. What was appended before and
   // not committed gives way. REQUIRES: not empty.
   absl::Status Append(absl::Span<const std::int32_t> tokens);
