@@ -147,18 +147,21 @@ TEST_CASE("bad input: a tokenizer that does not fit, a prompt that is too long")
   Has(FailedRun(Stories(LongPrompt(4000)) + kLocal), "context (seq_len) is 512");
 }
 
+// fleet.py, with "out" and "log" in `dir`.
+std::unique_ptr<ChildProcess> Fleet(const TempDir& dir, const std::string& options) {
+  return std::make_unique<ChildProcess>(
+      std::vector<std::string>{"sh", "-c",
+                               "TMPDIR=" + dir.path() +
+                                   " exec python3 -B " LLM_SOURCE_DIR
+                                   "/../fleet/fleet.py --build " HMM_BINARY_DIR " " +
+                                   options + " >" + dir.File("out")},
+      dir.File("log"));
+}
+
 TEST_CASE(
     "bad input: the fleet says what is wrong in a line, and leaves nothing when it is ended") {
   const TempDir dir;
-  const auto fleet = [&](const std::string& options) {
-    return std::make_unique<ChildProcess>(
-        std::vector<std::string>{"sh", "-c",
-                                 "TMPDIR=" + dir.path() +
-                                     " exec python3 -B " LLM_SOURCE_DIR
-                                     "/../fleet/fleet.py --build " HMM_BINARY_DIR " " +
-                                     options + " >" + dir.File("out")},
-        dir.File("log"));
-  };
+  const auto fleet = [&](const std::string& options) { return Fleet(dir, options); };
   for (const char* options : {"--model 4,128", "--model a,b", "--stride 0", "--engines 0",
                               "--sessions 0", "--build /nonexistent", "--trace /nonexistent",
                               "--model 4,129,4,2,300,2048", "--kv-share 0", "--kv-share nan"}) {
@@ -183,6 +186,27 @@ TEST_CASE(
   running->Signal(SIGTERM);
   CHECK(running->Wait() == 1);
   CHECK(left().empty());
+}
+
+TEST_CASE(
+    "a fleet with hardly a request: nothing is forecast, and who was killed has no more to do") {
+  const TempDir dir;
+  const auto fleet = Fleet(dir, "--model 2,64,4,2,300,2048 --sessions 1 --requests 1");
+  const int code = fleet->Wait();
+  INFO(ReadFile(dir.File("log")));
+  CHECK(code == 0);
+  const std::string out = ReadFile(dir.File("out"));
+  Has(out, "ok         forecast of no blocks found off by 0%: 0.0% were");
+  Has(out, "no sleep: engine 2 of model 1 served no request since it was started");
+  // Found all the same, it would be missed by as much as can be.
+  ChildProcess words({"sh", "-c",
+                      "cd " LLM_SOURCE_DIR "/../fleet; exec python3 -B -c 'import fleet; "
+                      "assert fleet.forecast_verdict(0, 0.2) == (\"forecast of no blocks found off "
+                      "by 100%: 20.0% were\", False)'"},
+                     dir.File("log"));
+  const int same = words.Wait();
+  INFO(ReadFile(dir.File("log")));
+  CHECK(same == 0);
 }
 
 TEST_CASE("bad input: a shape to make that is none") {

@@ -32,15 +32,18 @@ class Result:
     starts: list = field(default_factory=list)    # [(engine, start_ms, loaded_bytes)]
     killed: str = ""
     naps: list = field(default_factory=list)      # [Nap]
+    awake: list = field(default_factory=list)     # engines that had no session to put to sleep
 
 
 class Engine:
     """One process."""
 
     def __init__(self, name, command):
-        self.name, self.command, self.process, self.last = name, command, None, None
+        self.name, self.command, self.process = name, command, None
+        self.last, self.killed = None, False
 
     async def start(self):
+        self.last, self.killed = None, False  # no text is open in a new process
         self.process = await asyncio.create_subprocess_exec(
             *self.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             limit=LINE_MAX)
@@ -105,14 +108,24 @@ class Queue:
             self.changed.notify_all()
 
 
+async def _start(engine, result):
+    ready = await engine.start()
+    if ready is None:
+        raise SystemExit(f"{engine.name} did not start")
+    result.starts.append((engine.name, ready["start_ms"], ready["loaded_bytes"]))
+
+
+async def _restart(engine, result):
+    await engine.process.wait()
+    await _start(engine, result)
+
+
 async def _serve(engine, queue, result, on_done):
     while (request := await queue.take()) is not None:
         answer = await engine.generate(request)
         if answer is None:  # it was killed
             await queue.settle(request, finished=False)
-            await engine.process.wait()
-            ready = await engine.start()
-            result.starts.append((engine.name, ready["start_ms"], ready["loaded_bytes"]))
+            await _restart(engine, result)
             continue
         if "error" in answer:
             raise SystemExit(f"{engine.name}: request {request.id}: {answer['error']}")
@@ -123,32 +136,34 @@ async def _serve(engine, queue, result, on_done):
 
 async def run(commands, requests, nap_tokens=0):
     """commands: {(model, number): command line}. All engines start one after the other. At the end
-    each puts its last session to sleep and goes on with it, if it is to write `nap_tokens` then."""
+    each puts its last session to sleep and goes on with it, if it is to write `nap_tokens` then and has
+    one: a run with few requests may have none left for an engine once it is started again."""
     result = Result()
     engines = {key: Engine(f"engine {key[1] + 1} of model {key[0] + 1}", command)
                for key, command in commands.items()}
     try:
         for engine in engines.values():
-            ready = await engine.start()
-            if ready is None:
-                raise SystemExit(f"{engine.name} did not start")
-            result.starts.append((engine.name, ready["start_ms"], ready["loaded_bytes"]))
+            await _start(engine, result)
         queues = {model: Queue(r for r in requests if r.model == model)
                   for model in {key[0] for key in engines}}
         victim = engines[min(engines)]
 
         def on_done():
             if not result.killed and len(result.answers) * 2 >= len(requests):
-                result.killed = victim.name
+                result.killed, victim.killed = victim.name, True
                 victim.process.send_signal(signal.SIGKILL)
 
         begin = time.monotonic()
         await asyncio.gather(*(_serve(engine, queues[key[0]], result, on_done)
                                for key, engine in engines.items()))
         result.seconds = time.monotonic() - begin
+        if victim.killed:  # when it was idle, and no request came that would have found out
+            await _restart(victim, result)
         for engine in engines.values() if nap_tokens else ():
             if engine.last is not None:
                 result.naps.append(await engine.nap(nap_tokens))
+            else:
+                result.awake.append(engine.name)
     finally:
         for engine in engines.values():
             await engine.stop()

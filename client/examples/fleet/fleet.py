@@ -230,6 +230,17 @@ def mean(values):
     return sum(values) / len(values)
 
 
+def forecast_verdict(expected, found):
+    """(what came of the forecast in words, whether that is good), of shares of blocks found."""
+    if expected == 0:
+        error = 0 if found == 0 else 1
+        words = f"forecast of no blocks found off by {error:.0%}: {found:.1%} were"
+    else:
+        error = abs(found - expected) / expected
+        words = f"forecast off by {error:.1%} in blocks found"
+    return words, error <= FORECAST_BAR
+
+
 def loaded_twice(result):
     """Starts that loaded weights although somebody had: only the first of each model may."""
     seen, again = set(), []
@@ -259,6 +270,9 @@ def show(title, result, fleet):
     for nap in result.naps:
         print(f"           sleep: {nap.slept} tokens to flash in {nap.suspend_ms:.1f} ms, {nap.woke} back "
               f"in HBM in {nap.resume_ms:.1f} ms")
+    for name in result.awake:
+        print(f"           no sleep: {name} served no request since it was started; --requests or "
+              "--sessions are too few")
     sys.stdout.flush()
     return rate
 
@@ -327,14 +341,15 @@ def run(fleet):
         daemon.stop()
 
     # 4. After: was it so?
-    error = abs(hit_rate(shared, fleet.accesses) - expected) / expected
+    forecast_words, forecast_good = forecast_verdict(expected, hit_rate(shared, fleet.accesses))
     ttft = mean([a["ttft_ms"] for a in shared.answers.values()])
     verdicts = {
         "outputs identical": digest(baseline) == digest(shared),
-        "texts after sleep too": asyncio.run(engines.undisturbed(private, shared.naps)),
+        "texts after sleep too" if shared.naps else "texts after sleep too (no engine slept)":
+            asyncio.run(engines.undisturbed(private, shared.naps)),
         "weights loaded once": not loaded_twice(shared),
         "nothing leaked" if not leaks else f"nothing leaked ({leaks})": not leaks,
-        f"forecast off by {error:.1%} in blocks found": error <= FORECAST_BAR,
+        forecast_words: forecast_good,
         f"{rate / base_rate:.2f} times the requests a minute": rate / base_rate >= fleet.args.bar,
     }
     print(f"time to first token was {ttft:.0f} ms in the mean, forecast {ttft_expected:.0f} "
