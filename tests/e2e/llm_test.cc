@@ -247,6 +247,24 @@ TEST_CASE("the picture: Watch's samples of a run show all tiers filling up") {
   dir.Write("occupancy.jsonl", "{\"type\": \"occupancy\"}\n");
   CHECK(shell("python3 -B " LLM_SOURCE_DIR "/occupancy.py \"$1\"")->Wait() == 1);
   CHECK(ReadFile(dir.File("log")).find(":1: not a line of") != std::string::npos);
+
+  // So is what is no text, no file, or not there; and a picture that can not be written is named.
+  const auto refused = [&](const std::string& words, const std::string& error) {
+    CHECK(shell("python3 -B " LLM_SOURCE_DIR "/occupancy.py " + words)->Wait() == 1);
+    const std::string said = ReadFile(dir.File("log"));
+    INFO(said);
+    CHECK(said.find(error) != std::string::npos);
+    CHECK(said.find("Traceback") == std::string::npos);
+  };
+  refused(dir.File("none"), "none: No such file or directory");
+  refused(dir.path(), dir.path() + ": Is a directory");
+  dir.Write("binary", "\xff\xfe\n");
+  refused(dir.File("binary"), "binary:1: not a line of");
+  dir.Write("few",
+            "{\"type\": \"occupancy\", \"time_us\": 1, \"tiers\": "
+            "[{\"tier\": \"hbm0\", \"used_bytes\": 1, \"capacity_bytes\": 2}]}\n");
+  refused(dir.File("few") + " " + dir.File("none/out.svg"), "out.svg: No such file or directory");
+  refused(dir.File("few") + " /dev/full", "/dev/full: No space left on device");
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 def read(path):
     """[(seconds, {tier: used bytes})], {tier: capacity}; idle time at both ends cut off."""
     points, tiers = [], {}
-    with open(path, encoding="utf-8") as lines:
+    with open(path, "rb") as lines:  # json decodes a line, so that one that is no text is named
         for number, line in enumerate(lines, 1):
             try:
                 event = json.loads(line)
@@ -32,7 +32,7 @@ def read(path):
                 points.append((event["time_us"] / 1e6,
                                {tier["tier"]: tier["used_bytes"] for tier in event["tiers"]}))
             except (ValueError, KeyError, TypeError):
-                if line.endswith("\n"):
+                if line.endswith(b"\n"):
                     sys.exit(f"{path}:{number}: not a line of `hmmctl events -o json`")
                 break  # cut off in the middle of its last line
     if not points:
@@ -104,11 +104,17 @@ def main():
     if len(sys.argv) not in (2, 3):
         print(__doc__.strip(), file=sys.stderr)
         sys.exit(2)
-    points, tiers = read(sys.argv[1])
+    try:
+        points, tiers = read(sys.argv[1])
+    except OSError as error:
+        sys.exit(f"{sys.argv[1]}: {error.strerror}")
     print(text(points, tiers))
     if len(sys.argv) == 3:
-        with open(sys.argv[2], "w", encoding="utf-8") as out:
-            out.write(svg(points, tiers))
+        try:
+            with open(sys.argv[2], "w", encoding="utf-8") as out:
+                out.write(svg(points, tiers))
+        except OSError as error:
+            sys.exit(f"{sys.argv[2]}: {error.strerror}")
 
 
 if __name__ == "__main__":
