@@ -121,7 +121,25 @@ TEST_CASE("bad input: numbers that are none") {
     Has(process.err(), "'" + value + "' is not ");
   };
   for (const char* option : {"--steps", "--seed", "--window", "--kv-budget"}) refused(option, "-1");
+  for (const char* option : {"--steps", "--seed", "--window", "--kv-budget"}) {
+    refused(option, "18446744073709551616");
+  }
+  refused("--window", "99999999999999999999b");
+  refused("--window", "-1k");
   for (const char* value : {"nan", "-0.5", "101", "inf"}) refused("--temperature", value);
+  Run({kModel, "-n", "2", "--kv", "local", "--seed", "18446744073709551615", "--window", "16MiB",
+       "--kv-budget", "64 kb"});
+}
+
+TEST_CASE("bad input: kinds are named, not the numbers behind them") {
+  const auto refused = [](const std::string& option, const std::string& value) {
+    LlmProcess process({kModel, option, value});
+    CHECK(process.process().Wait() == 2);
+    return process.err();
+  };
+  Has(refused("--kv", "foo"), "--kv: 'foo' is not hmm|local\n");
+  Has(refused("--kv", "1"), "'1' is not hmm|local\n");
+  Has(refused("--kv-budget", "x"), "'x' is not a size");
 }
 
 TEST_CASE("bad input: a tokenizer that does not fit, a prompt that is too long") {
@@ -138,7 +156,13 @@ TEST_CASE("bad input: a tokenizer that does not fit, a prompt that is too long")
   broken[9] = '\x7f';
   Has(tokenizer(broken), "token 0: length is ");
   Has(tokenizer(""), "is empty");
-  Has(tokenizer("ab"), "max_token_length is ");
+  for (const std::size_t bytes : {1u, 3u}) {
+    Has(tokenizer(words.substr(0, bytes)), "truncated: less than the 4 bytes of max_token_length");
+  }
+  broken = words;
+  const float nan = std::nanf("");
+  std::memcpy(broken.data() + 4, &nan, sizeof(nan));
+  Has(tokenizer(broken), "token 0: score is nan");
   Has(tokenizer("GGUF" + words), "max_token_length is 1179993927, not 1 to 65536");
   const MadeModel few("2,64,4,2,100,64");
   Has(FailedRun({few.path(), "-t", HMM_TEST_DATA "/llm/tok512.bin", "--kv", "local"}),

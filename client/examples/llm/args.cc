@@ -4,12 +4,46 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
+#include "absl/strings/numbers.h"
+
 namespace llm {
 namespace {
 
-// The parser takes "-3" for a very large number.
-std::string NotNegative(const std::string& text) {
-  return text.starts_with('-') ? "'" + text + "' is not a whole number from 0 on" : "";
+constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+// The parser takes "-3" for a very large number, and what is too large for the largest.
+std::string WholeNumber(const std::string& text) {
+  std::uint64_t value = 0;
+  return absl::SimpleAtoi(text, &value)
+             ? ""
+             : "'" + text + "' is not a whole number from 0 to 18446744073709551615";
+}
+
+// And a unit, as in "16MiB": before CLI::AsSizeValue.
+CLI::Validator Size() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        const std::size_t digits = text.find_last_not_of(kLetters) + 1;
+        return WholeNumber(text.substr(0, digits)).empty()
+                   ? ""
+                   : "'" + text + "' is not a size from 0 to 18446744073709551615";
+      },
+      "");
+}
+
+// By name. CLI::CheckedTransformer also shows, and takes, the numbers behind them.
+template <typename Kind>
+CLI::Validator OneOf(const std::map<std::string, Kind>& kinds) {
+  std::string names;
+  for (const auto& [name, kind] : kinds) names += (names.empty() ? "" : "|") + name;
+  return CLI::Validator(
+      [kinds, names](std::string& text) -> std::string {
+        const auto found = kinds.find(text);
+        if (found == kinds.end()) return "'" + text + "' is not " + names;
+        text = std::to_string(static_cast<int>(found->second));
+        return "";
+      },
+      names);
 }
 
 // CLI::Range lets "nan" pass.
@@ -36,10 +70,10 @@ std::optional<Args> ParseArgs(int argc, char** argv, int* exit_code) {
   text->add_option("-p,--prompt", args.prompt, "What the text begins with");
   text->add_option("-n,--steps", args.steps,
                    "Positions to compute, the prompt's included; default: the model's context")
-      ->check(NotNegative);
+      ->check(WholeNumber);
   text->add_option("--temperature", args.temperature, "0: the likeliest token, always")
       ->check(Temperature);
-  text->add_option("--seed", args.seed, "Of sampling, and of --make-model")->check(NotNegative);
+  text->add_option("--seed", args.seed, "Of sampling, and of --make-model")->check(WholeNumber);
   text->add_option("--sequences", args.sequences,
                    "Write so many texts in turns, with seeds from --seed")
       ->check(CLI::Range(1, 65536));
@@ -47,19 +81,20 @@ std::optional<Args> ParseArgs(int argc, char** argv, int* exit_code) {
 
   CLI::App* cache = app.add_option_group("KV cache");
   cache->add_option("--kv", args.kv, "Where it lies: in hmmd, or in this process alone")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, KvKind>{{"local", KvKind::kLocal}, {"hmm", KvKind::kHmm}}));
+      ->transform(OneOf<KvKind>({{"local", KvKind::kLocal}, {"hmm", KvKind::kHmm}}));
   cache->add_option("--kv-budget", args.kv_budget, "local: most bytes of it; 0: no limit")
-      ->check(NotNegative)
-      ->transform(CLI::AsSizeValue(false));
+      ->check(WholeNumber)
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(Size());
   cache->add_option(
       "--kv-tier", args.kv_tier,
       "hmm: bring blocks to this tier to read them; without, read them where they are");
   cache->add_option("--block-tokens", args.block_tokens, "Tokens of a block")
       ->check(CLI::Range(1, 65536));
   cache->add_option("--window", args.window, "Bytes pinned at a time")
-      ->check(NotNegative)
-      ->transform(CLI::AsSizeValue(false));
+      ->check(WholeNumber)
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(Size());
   cache->add_option("--salt", args.salt, "Shares prefixes only with the same salt");
   cache->add_option("--suspend-to", args.suspend_to,
                     "Tier that sequences are moved to between their turns");
@@ -79,8 +114,8 @@ std::optional<Args> ParseArgs(int argc, char** argv, int* exit_code) {
   daemon->add_option("--dir", args.dir, "Directory of hmmd; default $HMM_DIR, else /run/hmm");
   daemon->add_option("--device", args.device, "HBM tier to work on; default: the first");
   daemon->add_option("--stats", args.stats, "Figures on standard error at the end")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, StatsKind>{
-          {"none", StatsKind::kNone}, {"text", StatsKind::kText}, {"json", StatsKind::kJson}}));
+      ->transform(OneOf<StatsKind>(
+          {{"none", StatsKind::kNone}, {"text", StatsKind::kText}, {"json", StatsKind::kJson}}));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -2,6 +2,7 @@
 #include "tokenizer.h"
 
 #include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -31,7 +32,8 @@ absl::StatusOr<Tokenizer> Tokenizer::Open(const std::string& path, std::size_t v
     return absl::InvalidArgumentError(absl::StrCat("tokenizer ", path, ": ", words...));
   };
   std::int32_t longest = 0;
-  if (!Read(in, longest) || longest < 1 || longest > kTokenBytesMax) {
+  if (!Read(in, longest)) return bad("truncated: less than the 4 bytes of max_token_length");
+  if (longest < 1 || longest > kTokenBytesMax) {
     return bad("max_token_length is ", longest, ", not 1 to ", kTokenBytesMax);
   }
   if (vocab < kFirstByte + 256) {
@@ -45,6 +47,7 @@ absl::StatusOr<Tokenizer> Tokenizer::Open(const std::string& path, std::size_t v
     if (!Read(in, score) || !Read(in, length)) {
       return bad("it ends after ", token, " tokens; the model's vocab_size is ", vocab);
     }
+    if (std::isnan(score)) return bad("token ", token, ": score is nan");  // it orders nothing
     if (length < 0 || length > longest) {
       return bad("token ", token, ": length is ", length, ", not 0 to max_token_length, ", longest);
     }
