@@ -227,10 +227,11 @@ absl::Status KvSequence::Impl::SealFull() {
   std::vector<Client::SealItem> items;
   std::vector<std::pair<std::size_t, std::size_t>> at;  // block, layer
   const std::size_t full = tokens.size() / block_tokens();
-  std::size_t first = full;
-  while (first > 0 && !blocks[first - 1]->sealed) --first;
+  std::size_t first = 0;  // what failed may lie before what did not
+  while (first < full && blocks[first]->sealed) ++first;
   for (std::size_t b = first; b < full; ++b) {
     Block& block = *blocks[b];
+    if (block.sealed) continue;
     block.link = client_internal::ChainNext(
         b == 0 ? cache.chain_start : blocks[b - 1]->link,
         absl::MakeConstSpan(tokens).subspan(b * block_tokens(), block_tokens()));
