@@ -10,4 +10,4 @@ hmm_add_test(ctl_verbs_test LABEL e2e SOURCES ctl_verbs_test.cc TIMEOUT 600
              LIBS hmm_ctl hmm_test_daemon_process DEPENDS hmmd hmmctl)
 target_link_libraries(ctl_verbs_test PRIVATE util)  # forkpty
 target_compile_definitions(ctl_verbs_test PRIVATE HMMD_BINARY="$<TARGET_FILE:hmmd>"
-                           HMMCTL_BINARY="$<TARGET_FILE:hmmctl>")
+                           HMMCTL_BINARY="$<TARGET_FILE:hmmctl>" HMM_TEST_DATA="${data}")

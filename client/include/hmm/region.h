@@ -155,8 +155,8 @@ class Regions {
   absl::Status Cancel(const Job& job);
 
   // An eventfd (non-blocking) that turns readable when jobs of this Client have ended, before the
-  // first call of it too, or their daemon is gone: read it, then Poll. The library's: do not close it. Ask again after a restart
-  // of the daemon.
+  // first call of it too, or their daemon is gone: read it, then Poll. The library's: do not close
+  // it. Ask again after a restart of the daemon.
   absl::StatusOr<int> EventFd();
 
  private:
