@@ -199,7 +199,8 @@ TEST_CASE("each key has its own verdict", "[job]") {
   CHECK(Is(f.Verdict(client, 2, 5), StatusCode::kInvalidArgument, Reason::kBadArgument));
   CHECK(Is(f.Verdict(client, 2, 6), StatusCode::kInvalidArgument, Reason::kBadSize));
   CHECK(Is(f.Verdict(client, 2, 7), StatusCode::kInvalidArgument, Reason::kBadSize));
-  CHECK(f.Verdict(client, 2, 7).message().ends_with("0 bytes at offset 0 are nothing to copy"));
+  CHECK_THAT(std::string(f.Verdict(client, 2, 7).message()),
+             Catch::EndsWith("0 bytes at offset 0 are nothing to copy"));
   CHECK(Is(f.Verdict(client, 2, 8), StatusCode::kInvalidArgument, Reason::kBadArgument));
   CHECK(Is(f.Verdict(client, 2, 9), StatusCode::kInvalidArgument, Reason::kBadArgument));
   CHECK(f.Verdict(client, 2, 10).ok());  // the same bytes twice
