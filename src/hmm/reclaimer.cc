@@ -128,8 +128,9 @@ absl::Status Reclaimer::Refusal(TenantId tenant, TierId tier, Bytes bytes,
                                 const Progress& progress) const {
   const bool pinned = progress.exhausted && progress.saw_pinned && !progress.blocked &&
                       progress.leaving == 0 && relocator_.leaving_bytes(tier) == 0;
-  const Bytes longest = tiers_[tier]->LongestFree(tenant);
-  const bool in_pieces = FreeIn(tier) >= bytes && longest < bytes;
+  // Asked only where it may be the reason: calls that wait are refused at every look.
+  const Bytes longest = FreeIn(tier) >= bytes ? tiers_[tier]->LongestFree(tenant) : bytes;
+  const bool in_pieces = longest < bytes;
   return WithRetry(
       Error(absl::StatusCode::kResourceExhausted, pinned ? Reason::kPinned : Reason::kFull,
             absl::StrCat(

@@ -265,20 +265,22 @@ ResumeTimes ResumeOnce(const std::string& tier, std::size_t length, KvCache& cac
     begin = Clock::now();
     Must(text.kv().Resume());
     resume.push_back(MillisecondsSince(begin));
-    // All of it had left, or there would be nothing to bring.
+    // All of it had left, and all of it is back.
     const std::size_t blocks = (length + kBlockTokens - 1) / kBlockTokens;
     const std::uint64_t bytes = cache.options().token_bytes * cache.options().layers *
                                 cache.options().block_tokens * blocks;
     if (cache.stats().brought_bytes + cache.stats().prefetched_bytes - before < bytes) {
-      Must(absl::InternalError("a sequence was resumed that had not left"));
+      Must(absl::InternalError("a sequence had not left whole, or is not back whole"));
     }
   }
   return {Median(resume), Median(compute)};
 }
 
 int Resume(const Subject& subject, const std::string& tier) {
-  Daemon daemon(subject.kv_bytes(1024) * 2, subject.kv_bytes(1024) * 2,
-                subject.kv_bytes(1024) * 2 + (64 << 20));
+  // Room for the texts of all lengths together: where others have to leave first, some of a resumed
+  // one is read where it lies, and the figure would be of a part.
+  const std::uint64_t room = subject.kv_bytes(4096);
+  Daemon daemon(room, room, room + (64 << 20));
   const auto cache = subject.Cache(daemon.client(), "hbm0");
   llm::FileWeights weights(subject.checkpoint);
   llm::Model model(subject.shape(), kBlockTokens, weights);
