@@ -11,6 +11,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <list>
 #include <random>
 #include <string>
 #include <thread>
@@ -90,7 +91,7 @@ TEST_CASE("case 19: SIGTERM with every kind of call under way and one that is st
     return held->tensor;
   }();
   std::atomic<bool> over{false};
-  std::vector<std::thread> callers;
+  std::list<std::thread> callers;  // of a vector g++ 12 warns at -O3, wrongly
   const auto loop = [&](auto call) {
     callers.emplace_back([&over, call] {
       while (!over) (void)call();
