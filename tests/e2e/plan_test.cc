@@ -129,8 +129,10 @@ TEST_CASE("graphs in every format, and with the moves of their plan") {
       "graph llama --layers 4 --hidden 256 --heads 4 --kv-heads 2 --ffn 1024 --vocab 2000 "
       "--tokens 512 --phase train --out ";
   for (const char* name : {"g.pb", "g.onnx", "g.mindir"}) Text(model + dir.File(name));
-  Text(model + dir.File("named") + " --format mindir");
-  CHECK(ReadFile(dir.File("named")) == ReadFile(dir.File("g.mindir")));
+  for (const std::string format : {"pb", "onnx", "mindir"}) {
+    Text(model + dir.File("named.bin") + " --format " + format);
+    CHECK(ReadFile(dir.File("named.bin")) == ReadFile(dir.File("g." + format)));
+  }
   for (const char* name : {"g.pb", "g.onnx", "g.mindir"}) {
     Text("plan " + dir.File(name) + " --hbm 60% --out " + dir.File(name) + ".plan.pb");
     CHECK(ReadFile(dir.File(name) + ".plan.pb") == ReadFile(dir.File("g.pb.plan.pb")));

@@ -315,7 +315,8 @@ test("pictures for docs/first-plan.md", async () => {
   const shot = async (name, words, viewport, act = async () => {}) => {
     const file = outFile(`${name}.html`);
     hmmctl(["plan", model, "--hbm", "60%", "--report", file, ...words]);
-    const page = await openReport(browser, file, { viewport });
+    // Without motion, so that no picture is of a page that still scrolls.
+    const page = await openReport(browser, file, { viewport, reducedMotion: "reduce" });
     await act(page);
     await page.screenshot({ path: outFile(`${name}.png`) });
     await closeReport(page);
