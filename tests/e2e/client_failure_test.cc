@@ -39,7 +39,7 @@ TEST_CASE("a daemon that turns a connection away runs: said so, and when to try 
   absl::Status status;
   while (status.ok() && clients.size() < 8) {
     clients.push_back(ConnectTo(daemon.dir()));
-    status = clients.back()->Allocate({.bytes = 64}, {.timeout = milliseconds(300)}).status();
+    status = clients.back()->Allocate({.bytes = 64}, {.timeout = milliseconds(3000)}).status();
   }
   INFO(status);
   CHECK(status.code() == StatusCode::kUnavailable);
