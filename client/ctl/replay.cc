@@ -21,7 +21,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-constexpr std::size_t kBatchMax = 4096;  // elements of one call
+constexpr std::size_t kBatchMax = 4096;  // elements of one call, less once a daemon took fewer
 constexpr milliseconds kRetryFirst{2};   // where the answer names no delay
 
 SteadyTime Now() { return std::chrono::steady_clock::now(); }
@@ -102,6 +102,11 @@ class Replayer::Server {
       const SteadyTime start = Now();
       absl::StatusOr<std::vector<FoundBlock>> found = store_.Lookup(keys, options_.call_timeout);
       us += MicrosSince(start);
+      if (ReasonOf(found.status()) == Reason::kBatchTooLarge && asked > 1) {
+        // Before anything else is asked: windows that are written are no longer than this.
+        window_ = batch_ = asked / 2;
+        continue;
+      }
       if (!Count("Lookup", found.status())) break;
       for (std::size_t i = 0; i < found->size() && i < asked; ++i) {
         Verify(blocks[run + i], (*found)[i]);
@@ -146,8 +151,13 @@ class Replayer::Server {
   // and what it still holds is a leading run.
   void TouchAll(const std::vector<std::uint64_t>& blocks) {
     for (std::size_t end = blocks.size(); end > 0;) {
-      const std::size_t begin = end - std::min(kBatchMax, end);
-      Count("Touch", store_.Touch(Keys(blocks, begin, end - begin)));
+      const std::size_t begin = end - std::min(batch_, end);
+      const absl::Status touched = store_.Touch(Keys(blocks, begin, end - begin));
+      if (ReasonOf(touched) == Reason::kBatchTooLarge && end - begin > 1) {
+        batch_ = (end - begin) / 2;
+        continue;
+      }
+      Count("Touch", touched);
       end = begin;
     }
   }
@@ -244,7 +254,8 @@ class Replayer::Server {
   BlockStore& store_;
   Replayer& owner_;
   const std::stop_token stop_;
-  std::size_t window_ = 1;
+  std::size_t window_ = 1;         // blocks pinned at a time
+  std::size_t batch_ = kBatchMax;  // elements of one call
   ReplayTally tally_;
 };
 

@@ -102,8 +102,12 @@ class __attribute__((visibility("hidden"))) Client::Impl {
 
   explicit Impl(ConnectOptions options);
 
-  std::vector<absl::Status> SendLater(std::vector<client_internal::Outbox::Item>& run,
+  // Items of one kind, in as many calls as the daemon's limits.batch_max makes of them. By one
+  // thread at a time.
+  std::vector<absl::Status> SendLater(absl::Span<const client_internal::Outbox::Item> run,
                                       TimePoint deadline);
+  absl::StatusOr<std::vector<absl::Status>> SendOnce(
+      absl::Span<const client_internal::Outbox::Item> items, TimePoint deadline);
   void Tell(const AttachmentPtr& attachment, TimePoint deadline);
   void FillMagazine(const client_internal::Magazines::Shape& shape, const AttachmentPtr& attachment,
                     const v1::AllocateResponse& response);  // attachment null: the call failed
@@ -135,6 +139,7 @@ class __attribute__((visibility("hidden"))) Client::Impl {
   bool attaching_ = false;
   AttachmentPtr current_;  // never null
   client_internal::Magazines magazines_;
+  std::size_t later_max_ = 4096;    // items of one call; less once the daemon took fewer
   client_internal::Outbox outbox_;  // last: its thread uses all of this
 };
 

@@ -91,22 +91,34 @@ TimePoint Client::Impl::Upkeep(TimePoint now) {
   return std::max(magazines_.NextUpkeep(), TimePoint(now + kUpkeepAgain));
 }
 
-std::vector<absl::Status> Client::Impl::SendLater(std::vector<Outbox::Item>& run,
+std::vector<absl::Status> Client::Impl::SendLater(absl::Span<const Outbox::Item> run,
                                                   TimePoint deadline) {
-  absl::StatusOr<std::vector<absl::Status>> answers;
-  if (run.front().free) {
-    std::vector<const Tensor*> tensors;
-    tensors.reserve(run.size());
-    for (const Outbox::Item& item : run) tensors.push_back(&item.tensor);
-    answers = Free(tensors, deadline);
-  } else {
-    std::vector<SealView> views;
-    views.reserve(run.size());
-    for (const Outbox::Item& item : run) views.push_back({&item.tensor, item.key});
-    answers = Seal(views, deadline);
+  std::vector<absl::Status> out;
+  while (out.size() < run.size()) {
+    const auto part = run.subspan(out.size(), later_max_);
+    auto answers = SendOnce(part, deadline);
+    if (ReasonOfStatus(answers.status()) == "BATCH_TOO_LARGE" && part.size() > 1) {
+      later_max_ = part.size() / 2;
+      continue;
+    }
+    if (!answers.ok()) answers = std::vector<absl::Status>(part.size(), answers.status());
+    out.insert(out.end(), answers->begin(), answers->end());
   }
-  if (answers.ok()) return *std::move(answers);
-  return std::vector<absl::Status>(run.size(), answers.status());
+  return out;
+}
+
+absl::StatusOr<std::vector<absl::Status>> Client::Impl::SendOnce(
+    absl::Span<const Outbox::Item> items, TimePoint deadline) {
+  if (items.front().free) {
+    std::vector<const Tensor*> tensors;
+    tensors.reserve(items.size());
+    for (const Outbox::Item& item : items) tensors.push_back(&item.tensor);
+    return Free(tensors, deadline);
+  }
+  std::vector<SealView> views;
+  views.reserve(items.size());
+  for (const Outbox::Item& item : items) views.push_back({&item.tensor, item.key});
+  return Seal(views, deadline);
 }
 
 // --- the user's side ----------------------------------------------------------------------------

@@ -12,8 +12,6 @@
 namespace hmm::client_internal {
 namespace {
 
-constexpr std::size_t kRunMax = 4096;  // ManagerOptions::batch_max
-
 TimePoint Now() { return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()); }
 
 }  // namespace
@@ -134,9 +132,7 @@ void Outbox::SendRuns(std::deque<Item> items, TimePoint deadline,
   for (auto at = items.begin(); at != items.end();) {
     run.clear();
     const bool free = at->free;
-    for (; at != items.end() && at->free == free && run.size() < kRunMax; ++at) {
-      run.push_back(std::move(*at));
-    }
+    for (; at != items.end() && at->free == free; ++at) run.push_back(std::move(*at));
     const std::vector<absl::Status> statuses = send_(run, deadline);
     HMM_CHECK(statuses.size() == run.size());
     for (std::size_t i = 0; i < run.size(); ++i) {

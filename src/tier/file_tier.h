@@ -29,13 +29,10 @@ struct FileTierOptions {
   // was configured, which makes the tier DEGRADED.
   std::string engine;
   bool engine_degraded = false;
-  // Proves O_DIRECT on the open file. Unset: ProbeDirectIo. Tests inject a refusal.
+  // Proves O_DIRECT on the open file. Unset: ProbeDirectIo (tier/flash_file.h). Tests inject a
+  // refusal.
   absl::AnyInvocable<absl::Status(int fd, Bytes alignment)> probe;
 };
-
-// Writes a pattern of `alignment` bytes near the file's start, from memory that is aligned to no
-// more than that, reads it into other memory and compares.
-absl::Status ProbeDirectIo(int fd, Bytes alignment);
 
 // RESOURCE_EXHAUSTED when the file system cannot hold the capacity; else errno's words.
 absl::StatusOr<std::unique_ptr<Tier>> CreateFileTier(FileTierOptions options);

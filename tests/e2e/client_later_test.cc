@@ -79,6 +79,29 @@ TEST_CASE("the third allocation alike brings a magazine, which the next ones emp
   CHECK(allocations <= held.size() + 1);
 }
 
+TEST_CASE("magazines and later calls keep to what the daemon takes in one call") {
+  const std::string limit = GENERATE("1", "2", "7");
+  INFO("batch_max = " << limit);
+  const DaemonProcess daemon(HMMD_BINARY,
+                             kSmallTiers + std::string("\n[limits]\nbatch_max = ") + limit + "\n");
+  const auto client = ConnectTo(daemon.dir());
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 100; ++i) {
+    absl::StatusOr<Held> held = client->Allocate({.bytes = 64 * kKiB}, {.wait = true});
+    INFO(held.status());
+    REQUIRE(held.ok());
+    tensors.push_back(held->tensor);
+    client->SealLater(held->tensor, std::move(held->pin), "k" + std::to_string(i));
+  }
+  for (const Client::LateError& error : client->Flush()) FAIL(error.status);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    CHECK(client->Lookup(std::array<std::string, 1>{"k" + std::to_string(i)})->size() == 1);
+  }
+  for (const Tensor& tensor : tensors) client->FreeLater(tensor);
+  for (const Client::LateError& error : client->Flush()) FAIL(error.status);
+  CHECK(WaitUntil([&] { return StatusOf(daemon.dir()).tensors() == 0; }));
+}
+
 TEST_CASE("a magazine that is half empty is filled from behind") {
   Fixture f;
   bool filled = false;

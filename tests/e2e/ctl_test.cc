@@ -181,6 +181,17 @@ TEST_CASE("topology: measured on request, and a machine file that the planner re
   CHECK_THAT(plan.out, Contains("hmmd-hbm0"));
 }
 
+TEST_CASE("replay keeps to what the daemon takes in one call") {
+  const DaemonProcess daemon(HMMD_BINARY,
+                             testing::kSmallTiers + std::string("\n[limits]\nbatch_max = 3\n"));
+  const std::string what = "replay " + kChat + " --requests 20 --block-bytes 4KiB";
+  CHECK(Json(OnDir(daemon) + what)["errors"] == 0);
+  const json again = Json(OnDir(daemon) + what);
+  CHECK(again["errors"] == 0);
+  CHECK(again["verified_bytes"] > 0);
+  CHECK(again["unstored"] == 0);
+}
+
 TEST_CASE("evict empties a tier, and says what it did") {
   const DaemonProcess daemon(HMMD_BINARY);
   const std::string on = OnDir(daemon);

@@ -16,6 +16,7 @@
 #include "share/memory_file.h"
 #include "support/catch.h"
 #include "support/temp_dir.h"
+#include "tier/flash_file.h"
 
 namespace hmm::tier {
 namespace {
