@@ -184,8 +184,9 @@ TEST_CASE("with the moves written in, graph, plan and order come back") {
     moves += plan.moves.size();
     recomputed += plan.recompute_us > 0 ? 1U : 0U;
     groups += plan.offloaded_groups.empty() ? 0U : 1U;
+    const AnnotateRequest request{"", {}, c.graph, plan};
     for (const char* name : {"a.onnx", "a.mindir"}) {
-      const auto written = WriteAnnotatedGraph({"", {}, c.graph, plan}, dir.File(name));
+      const auto written = WriteAnnotatedGraph(request, dir.File(name));
       if (!written.ok()) FAIL("seed " << seed << " " << name << ": " << written);
       const auto back = ReadGraph(dir.File(name));
       if (!back.ok()) FAIL("seed " << seed << " " << name << ": " << back.status());
@@ -241,8 +242,8 @@ TEST_CASE("a loop in MindIR comes back with moves in it, and with moves in that 
   REQUIRE(plan.ok());
   for (const auto& [from, to] :
        {std::pair("loop.mindir", "moves.mindir"), std::pair("moves.mindir", "again.mindir")}) {
-    const absl::Status written =
-        WriteAnnotatedGraph({dir.File(from), {}, graph, *plan}, dir.File(to));
+    const AnnotateRequest request{dir.File(from), {}, graph, *plan};
+    const absl::Status written = WriteAnnotatedGraph(request, dir.File(to));
     INFO(from << ": " << written);
     REQUIRE(written.ok());
     CHECK(Same(ReadGraph(dir.File(to)).value(), graph));
