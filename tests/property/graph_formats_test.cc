@@ -40,6 +40,7 @@ using hmm::testing::Same;
 using plan::TaskIndex;
 
 constexpr std::uint64_t kCases = 1200 / kOneIn;
+const ReadOptions kAsItIs;
 
 plan::Plan PlanOf(const plan::Graph& graph, const GenCase& c) {
   plan::PlanOptions options;
@@ -184,7 +185,7 @@ TEST_CASE("with the moves written in, graph, plan and order come back") {
     moves += plan.moves.size();
     recomputed += plan.recompute_us > 0 ? 1U : 0U;
     groups += plan.offloaded_groups.empty() ? 0U : 1U;
-    const AnnotateRequest request{"", {}, c.graph, plan};
+    const AnnotateRequest request{"", kAsItIs, c.graph, plan};
     for (const char* name : {"a.onnx", "a.mindir"}) {
       const auto written = WriteAnnotatedGraph(request, dir.File(name));
       if (!written.ok()) FAIL("seed " << seed << " " << name << ": " << written);
@@ -242,7 +243,7 @@ TEST_CASE("a loop in MindIR comes back with moves in it, and with moves in that 
   REQUIRE(plan.ok());
   for (const auto& [from, to] :
        {std::pair("loop.mindir", "moves.mindir"), std::pair("moves.mindir", "again.mindir")}) {
-    const AnnotateRequest request{dir.File(from), {}, graph, *plan};
+    const AnnotateRequest request{dir.File(from), kAsItIs, graph, *plan};
     const absl::Status written = WriteAnnotatedGraph(request, dir.File(to));
     INFO(from << ": " << written);
     REQUIRE(written.ok());
