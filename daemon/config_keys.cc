@@ -83,7 +83,7 @@ constexpr Key<Config> kConfigKeys[] = {
      "Requests of each method that are taken in ahead."},
     {"limits", "message_max", kSize, HMM_SLOT(message_max), "", "", "Size of one request."},
     {"limits", "regions_max", kCount, HMM_SLOT(limits.jobs.regions_max), kAny, "",
-     "Regions, over all sessions."},
+     "Regions, over all sessions; one tenant may have three quarters."},
     {"limits", "regions_per_session_max", kCount, HMM_SLOT(limits.jobs.regions_per_session_max),
      kAny, "", "Regions of one session."},
     {"limits", "attached_max", kSize, HMM_SLOT(limits.jobs.attached_bytes_max), "", "",
@@ -97,7 +97,7 @@ constexpr Key<Config> kConfigKeys[] = {
     {"limits", "fragments_per_job_max", kCount, HMM_SLOT(limits.jobs.fragments_per_job_max), kAny,
      "", "Fragments of all keys of one job."},
     {"limits", "fragments_max", kCount, HMM_SLOT(limits.jobs.fragments_max), kAny, "",
-     "Fragments of jobs under way, over all sessions."},
+     "Fragments of jobs under way, over all sessions; one tenant may have three quarters."},
 
     {"move", "threads", kCount, HMM_SLOT(copy_threads), "1..64", "",
      "Threads that copy between tiers."},

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "graph/export.h"
+#include "graph/message_file.h"
 
 namespace hmm::ctl {
 namespace {
@@ -62,6 +64,13 @@ absl::Status CheckOutputFiles(const PlanArgs& args) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckPlanNames(const PlanArgs& args) {
+  if (!args.out.empty()) HMM_RETURN_IF_ERROR(graph::FormOfPath(args.out).status());
+  if (args.emit_graph.empty()) return absl::OkStatus();
+  const absl::Status named = graph::CheckAnnotatedName(args.emit_graph);
+  return named.ok() ? named : Annotate(named, "--emit-graph");
 }
 
 }  // namespace hmm::ctl

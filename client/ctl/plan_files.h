@@ -11,4 +11,8 @@ namespace hmm::ctl {
 // regular file (/dev/null, a pipe) may be named more than once.
 absl::Status CheckOutputFiles(const PlanArgs& args);
 
+// INVALID_ARGUMENT: a plan or an annotated graph is not written by such a name. Asked before the
+// planning, which may take long.
+absl::Status CheckPlanNames(const PlanArgs& args);
+
 }  // namespace hmm::ctl

@@ -309,6 +309,7 @@ absl::StatusOr<int> RunPlan(const Command& command) {
   HMM_RETURN_IF_ERROR(CheckOutputFiles(command.plan));
   switch (command.verb) {
     case Verb::kPlan:
+      HMM_RETURN_IF_ERROR(CheckPlanNames(command.plan));
       return MakeAndPrint(command);
     case Verb::kPlanExplain:
       return ExplainAndPrint(command);

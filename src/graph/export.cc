@@ -129,14 +129,16 @@ absl::Status WriteGraph(const plan::Graph& graph, std::optional<FileFormat> aske
   return WriteFileBytes(path, *bytes);
 }
 
+absl::Status CheckAnnotatedName(const std::string& path) {
+  if (FileFormatOfPath(path) != FileFormat::kProto) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+               absl::StrCat(path, ": the name must end in .onnx or .mindir",
+                            FormOfPath(path).ok() ? "; hmm.v1.Graph has no place for moves" : ""));
+}
+
 absl::Status WriteAnnotatedGraph(const AnnotateRequest& request, const std::string& path) {
+  HMM_RETURN_IF_ERROR(CheckAnnotatedName(path));
   const FileFormat format = FileFormatOfPath(path);
-  if (format == FileFormat::kProto) {
-    return Error(
-        absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
-        absl::StrCat(path, ": the name must end in .onnx or .mindir",
-                     FormOfPath(path).ok() ? "; hmm.v1.Graph has no place for moves" : ""));
-  }
   const absl::StatusOr<std::string> bytes =
       format == FileFormat::kOnnx ? Onnx(request, path) : MindIr(request, path);
   if (!bytes.ok()) return bytes.status();

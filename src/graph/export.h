@@ -46,6 +46,10 @@ struct AnnotateRequest {
   const plan::Plan& plan;
 };
 
+// INVALID_ARGUMENT/BAD_ARGUMENT for a name that WriteAnnotatedGraph refuses: neither .onnx nor
+// .mindir.
+absl::Status CheckAnnotatedName(const std::string& path);
+
 // The graph with the plan's moves in it, to `path` (.onnx or .mindir). Data carries the order of
 // everything (weave.h), so any runtime of the format can run what it could run before.
 //
@@ -55,7 +59,7 @@ struct AnnotateRequest {
 // The plan itself lies in the file's metadata (ReadAnnotatedPlan). Read back, the nodes of the
 // moves are taken out again. FAILED_PRECONDITION/BAD_GRAPH: as Weave, weights in files of their own
 // would not be found from there, or another graph would be read back (nothing is written then);
-// INVALID_ARGUMENT/BAD_ARGUMENT for another ending. REQUIRES: plan::Validate finds no fault in the
+// CheckAnnotatedName's for another ending. REQUIRES: plan::Validate finds no fault in the
 // plan.
 absl::Status WriteAnnotatedGraph(const AnnotateRequest& request, const std::string& path);
 

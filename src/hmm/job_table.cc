@@ -56,6 +56,13 @@ absl::Status JobTable::CheckJob(const Session& session, const JobArgs& args,
     return QueueFull(absl::StrCat(fragments_, " fragments are under way, ", fragments,
                                   " more would exceed ", limits.fragments_max));
   }
+  std::size_t own = 0;
+  for (const JobPtr& job : alive_) own += job->tenant == session.tenant ? job->fragments : 0;
+  // A job that the tenant runs alone may be of any size.
+  if (own > 0 && own + fragments > TenantShare(limits.fragments_max)) {
+    return QueueFull(absl::StrCat(own, " fragments of this tenant are under way, ", fragments,
+                                  " more would exceed ", TenantShare(limits.fragments_max)));
+  }
   return absl::OkStatus();
 }
 

@@ -44,6 +44,11 @@ absl::Status RegionTable::CheckNew(SessionId session, RegionId id, Bytes attache
   if (count() >= options_.jobs.regions_max) {
     return over("all ", options_.jobs.regions_max, " regions of the daemon are taken");
   }
+  const std::size_t tenant_max = TenantShare(options_.jobs.regions_max);
+  const Session* mine = sessions_.Find(session);
+  if (mine != nullptr && CountOf(mine->tenant) >= tenant_max) {
+    return over("the tenant has ", tenant_max, " regions, all that one may have");
+  }
   const Bytes limit = options_.jobs.attached_bytes_max;
   if (attached > limit || share.attached > limit - attached) {
     return over("the session attached ", share.attached, " bytes, ", attached,
@@ -52,8 +57,18 @@ absl::Status RegionTable::CheckNew(SessionId session, RegionId id, Bytes attache
   return absl::OkStatus();
 }
 
+std::size_t RegionTable::CountOf(TenantId tenant) const {
+  const auto live = std::count_if(live_.begin(), live_.end(), [&](const auto& entry) {
+    return entry.second->tenant == tenant;
+  });
+  const auto dying = std::count_if(dying_.begin(), dying_.end(),
+                                   [&](const auto& region) { return region->tenant == tenant; });
+  return static_cast<std::size_t>(live + dying);
+}
+
 Region& RegionTable::Add(std::unique_ptr<Region> region) {
   Region& added = *region;
+  added.tenant = sessions_.Find(added.session)->tenant;
   added.serial = ++last_serial_;
   Share& share = shares_[added.session];
   ++share.regions;

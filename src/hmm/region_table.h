@@ -27,6 +27,7 @@ struct Region {
   RegionId id = 0;
   std::uint64_t serial = 0;  // of all regions ever: ids are used again
   SessionId session = 0;
+  TenantId tenant = 0;
   bool leased = false;
   Room room;               // leased
   share::Mapping mapping;  // attached
@@ -50,7 +51,8 @@ class RegionTable {
   // nullptr: the session has no such region.
   Region* Find(SessionId session, RegionId id);
   // Whether a region of this id could be added now. INVALID_ARGUMENT for id 0, ALREADY_EXISTS,
-  // RESOURCE_EXHAUSTED/QUOTA past the bounds; `attached`: bytes of a memory file, 0 for a lease.
+  // RESOURCE_EXHAUSTED/QUOTA past the bounds, the session's, its tenant's and those of all;
+  // `attached`: bytes of a memory file, 0 for a lease.
   absl::Status CheckNew(SessionId session, RegionId id, Bytes attached) const;
   // REQUIRES: CheckNew, and the session is there. Takes the room.
   Region& AddLeased(SessionId session, RegionId id, const Room& room, Bytes bytes);
@@ -75,6 +77,7 @@ class RegionTable {
     Bytes attached = 0;       // dying ones too
   };
   Region& Add(std::unique_ptr<Region> region);
+  std::size_t CountOf(TenantId tenant) const;
   void Gone(Region& region);  // gives its memory back; the caller forgets it
 
   const ManagerOptions& options_;

@@ -40,12 +40,12 @@ using TenantLimits = std::map<std::string, std::vector<ResidentMax>>;
 // Of regions and jobs (hmm/region_table.h, hmm/job_table.h).
 struct JobLimits {
   std::size_t regions_per_session_max = 64;
-  std::size_t regions_max = 4096;         // over all sessions
+  std::size_t regions_max = 4096;         // over all sessions; TenantShare
   Bytes attached_bytes_max = 64 * kGiB;   // per session: address space, and what jobs commit
   std::size_t jobs_per_session_max = 64;  // those that ended and are not forgotten included
   std::size_t fragments_per_key_max = 16384;
   std::size_t fragments_per_job_max = 65536;
-  std::size_t fragments_max = 1u << 20;  // of jobs under way, over all sessions
+  std::size_t fragments_max = 1u << 20;  // of jobs under way, over all sessions; TenantShare
   std::size_t keys_under_way_max = 16;   // of one job; the others wait their turn
 };
 

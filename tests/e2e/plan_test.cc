@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `hmmctl plan` and `hmmctl graph` as a user runs them, without a daemon: exit codes, both formats,
 // files that one verb writes and another reads.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -60,6 +61,26 @@ std::string SmallModel(const TempDir& dir) {
   CHECK(summary["ops"] > 0);
   CHECK(summary["parameters"] > 1'000'000);
   return path;
+}
+
+TEST_CASE("a file that may not grow, and one that protobuf would complain of: one line each") {
+  const TempDir dir;
+  const std::string path = SmallModel(dir);
+  const std::string copy = dir.File("copy.pb");
+  const Outcome full = RunCommand("sh -c 'ulimit -f 1; exec " HMMCTL_BINARY " graph show " + path +
+                                  " --out " + copy + "'");
+  CHECK(full.code == 1);
+  CHECK(full.err == "hmmctl: " + copy + ": File too large\n");
+  CHECK(!std::filesystem::exists(copy));
+  std::string bytes = ReadFile(path);
+  const std::size_t at = bytes.find("layers.");
+  REQUIRE(at != std::string::npos);
+  bytes[at] = '\xFF';
+  std::ofstream(copy, std::ios::binary) << bytes;
+  const Outcome text = Ctl("plan " + copy);
+  CHECK(text.code == 1);
+  CHECK_THAT(text.err, Catch::StartsWith("hmmctl: " + copy) && Catch::EndsWith("is not UTF-8\n"));
+  CHECK(std::count(text.err.begin(), text.err.end(), '\n') == 1);
 }
 
 TEST_CASE("a model, its plan, the proof of it") {
@@ -296,6 +317,10 @@ TEST_CASE("what is wrong is said on one line: flag, file, and the nearest known"
   Fails("plan " + graph + " --hbm 75% --out " + dir.File("p.txt"), 1, "p.txt");
   Fails("plan " + graph + " --hbm 75% --emit-graph " + dir.File("m.txt"), 1,
         "m.txt: the name must end in .onnx or .mindir\n");
+  // Refused by its name before anything is read or planned.
+  Fails("plan " + dir.File("none.pb") + " --out " + dir.File("p.txt"), 1, "p.txt: the name must");
+  Fails("plan " + dir.File("none.pb") + " --emit-graph " + dir.File("m.pb"), 1,
+        "hmm.v1.Graph has no place for moves");
   for (const std::string& to : {"graph show " + graph + " --out ", std::string("plan check ")}) {
     Fails(to + dir.File("g.txt") + (to == "plan check " ? " " + graph : ""), 1,
           "or in .pb or .binpb (binary), in .onnx or in .mindir");

@@ -123,6 +123,30 @@ TEST_CASE("bad leases are refused by name", "[region]") {
   CHECK(Is(f.Lease(other, 2, 64)->status(), StatusCode::kUnavailable, Reason::kDraining));
 }
 
+TEST_CASE("one tenant's regions leave room for another's, those still in use counted", "[region]") {
+  CoreOptions options;
+  options.core.jobs.regions_max = 4;
+  RegionFixture f(options);
+  const CoreClient first = f.Open("greedy");
+  const CoreClient second = f.Open("greedy");
+  const CoreClient other = f.Open("other");
+  REQUIRE(f.Lease(first, 1, 64)->value->ok());
+  REQUIRE(f.manager->AttachRegion(first.session, 2, OwnMemory(4096), 4096).ok());
+  REQUIRE(f.Lease(second, 1, 64)->value->ok());
+  const auto fourth = f.Lease(second, 2, 64);
+  CHECK(Is(fourth->status(), StatusCode::kResourceExhausted, Reason::kQuota));
+  CHECK_THAT(std::string(fourth->status().message()), Catch::Contains("the tenant has 3 regions"));
+  CHECK(f.Lease(other, 1, 64)->value->ok());
+  CHECK(Is(f.Lease(other, 2, 64)->status(), StatusCode::kResourceExhausted, Reason::kQuota));
+  // Released, but a copier is still at it.
+  REQUIRE(f.Store(first, 1, {{"a", {{1, 0, 64}}}}).ok());
+  f.Run();
+  REQUIRE(f.manager->ReleaseRegion(first.session, 1).ok());
+  CHECK(Is(f.Lease(second, 2, 64)->status(), StatusCode::kResourceExhausted, Reason::kQuota));
+  f.Settle();
+  CHECK(f.Lease(second, 2, 64)->value->ok());
+}
+
 TEST_CASE("regions stay while their process lives and go when it is reaped", "[region]") {
   RegionFixture f;
   const CoreClient client = f.Open();
