@@ -142,7 +142,11 @@ void BringOp::Settle(BringItem& item) {
 }
 
 void BringOp::PlanPath(BringItem& item, TensorIndex index) {
-  auto path = core_.reclaimer.Path(core_.store.home_tier(index), TargetOf(item));
+  const TierId target = TargetOf(item);
+  auto path = core_.reclaimer.Path(core_.store.home_tier(index), target);
+  std::erase_if(path, [&](TierId hop) {
+    return hop != target && std::count(item.past.begin(), item.past.end(), hop) > 0;
+  });
   // Straight to where an identical copy lies already: no bytes move on that stretch.
   const auto clean = std::find_if(path.begin(), path.end(), [&](TierId hop) {
     return core_.store.FindCopy(index, hop, Copy::Role::kClean) != kNoIndex;
@@ -187,6 +191,12 @@ bool BringOp::CollectOn(TierId tier) {
                          std::chrono::milliseconds(10));
     if (refused.ok()) continue;
     if (FallBack(item, index)) continue;  // a slower tier's turn comes later in this pass
+    if (ReasonOf(refused) == Reason::kPinned && tier != TargetOf(item)) {
+      // Pins may stay for long, and only a copy's detour is at stake.
+      item.past.push_back(tier);
+      std::erase(item.path, tier);
+      continue;
+    }
     if (!MayPass(refused) || last_chance_) {
       item.error = refused;
       Settle(item);

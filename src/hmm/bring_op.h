@@ -32,6 +32,7 @@ struct BringItem {
   std::size_t twin = 0;      // first element with the same handle; itself if it is the first
   std::vector<Room> rooms;   // by hop, as far as collected
   std::vector<TierId> path;  // what the rooms are for
+  std::vector<TierId> past;  // hops that have no room for pins: the bytes go past them
   bool open() const { return !done && error.ok(); }
 };
 

@@ -109,7 +109,7 @@ Reclaimer::Progress Reclaimer::MakeWindow(TierId tier, Bytes length) {
       skip.push_back(*window);
       continue;
     }
-    Refused refused;
+    RefusedByTier refused(tiers_.size());
     for (const TensorIndex victim : victims) {
       const Bytes bytes = store_.home(victim).extent.length;
       const Outcome outcome = Evict(victim, copy::Priority::kMakeRoom, refused);

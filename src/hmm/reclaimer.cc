@@ -351,7 +351,8 @@ void Reclaimer::Refused::Note(const Tensor& tensor, const absl::Status& why) {
   }
 }
 
-Reclaimer::Outcome Reclaimer::Evict(TensorIndex victim, copy::Priority priority, Refused& refused) {
+Reclaimer::Outcome Reclaimer::Evict(TensorIndex victim, copy::Priority priority,
+                                    RefusedByTier& refused) {
   const TierId tier = store_.home_tier(victim);
   for (std::size_t lower = tier + 1u; lower < tiers_.size(); ++lower) {
     if (store_.FindCopy(victim, static_cast<TierId>(lower), Copy::Role::kClean) == kNoIndex)
@@ -359,24 +360,26 @@ Reclaimer::Outcome Reclaimer::Evict(TensorIndex victim, copy::Priority priority,
     return relocator_.SwitchToClean(victim, static_cast<TierId>(lower)).ok() ? Outcome::kFreed
                                                                              : Outcome::kPinned;
   }
-  const auto below = Below(tier);
+  auto below = Below(tier);
   if (!below.has_value() || CheaperToDrop(victim, *below)) return Drop(victim);
   const Tensor& tensor = store_[victim];
-  if (refused.Covers(tensor)) {
-    return relocator_.leaving_bytes(*below) > 0 ? Outcome::kBlocked : Drop(victim);
-  }
-  auto room =
-      Take(tensor.tenant, *below, tensor.bytes,
-           priority == copy::Priority::kBackground ? Purpose::kBackground : Purpose::kExchange);
-  if (!room.ok()) {
-    // Room there is on its way: wait for it rather than lose the bytes.
+  for (; below.has_value(); below = Below(*below)) {
+    if (!refused[*below].Covers(tensor)) {
+      auto room =
+          Take(tensor.tenant, *below, tensor.bytes,
+               priority == copy::Priority::kBackground ? Purpose::kBackground : Purpose::kExchange);
+      if (room.ok()) {
+        const absl::Status started = relocator_.Start(victim, {*room}, priority);
+        if (started.ok()) return Outcome::kLeaving;
+        return ReasonOf(started) == Reason::kPinned ? Outcome::kPinned : Outcome::kBlocked;
+      }
+      refused[*below].Note(tensor, room.status());
+    }
+    // Room there is on its way: wait for it. Else what is there cannot go, and may stay for long,
+    // as pins do: further down is better than lost.
     if (relocator_.leaving_bytes(*below) > 0) return Outcome::kBlocked;
-    refused.Note(tensor, room.status());
-    return Drop(victim);
   }
-  const absl::Status started = relocator_.Start(victim, {*room}, priority);
-  if (started.ok()) return Outcome::kLeaving;
-  return ReasonOf(started) == Reason::kPinned ? Outcome::kPinned : Outcome::kBlocked;
+  return Drop(victim);
 }
 
 MoveCause Reclaimer::VictimCause(TierId tier, copy::Priority priority) const {
@@ -402,7 +405,7 @@ Reclaimer::Progress Reclaimer::MakeRoom(TierId tier, Bytes bytes, copy::Priority
   }
   // Twice round at most: what was put to the hot end is met again.
   std::size_t budget = std::min(kLooksMax, 2 * store_.lru(tier).size() + 8);
-  Refused refused;
+  RefusedByTier refused(tiers_.size());
   while (progress.freed + progress.leaving < bytes && victims_max-- > 0) {
     const TensorIndex victim = NextVictim(tier, only, budget, progress.saw_pinned);
     if (victim == kNoIndex) {
@@ -433,7 +436,7 @@ Reclaimer::Progress Reclaimer::MakeRoom(TierId tier, Bytes bytes, copy::Priority
 
 bool Reclaimer::Demote(TensorIndex index) {
   ++depth_;  // what makes room further down does it for this one
-  Refused refused;
+  RefusedByTier refused(tiers_.size());
   const Outcome outcome = Evict(index, copy::Priority::kMakeRoom, refused);
   --depth_;
   return outcome == Outcome::kFreed || outcome == Outcome::kLeaving;

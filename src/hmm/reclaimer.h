@@ -4,9 +4,10 @@
 // keeps tiers below their watermarks in the background.
 //
 // What goes first in a tier: tensors allocated ahead that nobody took, clean copies (neither costs
-// anything), then tensors by recency, coldest first. A victim goes down the demotion path; where
-// nothing below takes it and it may be dropped, it is dropped. Demotion wants room below, so
-// reclaim recurses downwards, never up: it ends at the bottom, where only droppable tensors go.
+// anything), then tensors by recency, coldest first. A victim goes down the demotion path, past a
+// tier that cannot give room (full of pins); where no tier further down takes it and it may be
+// dropped, it is dropped. Demotion wants room below, so reclaim recurses downwards, never up: it
+// ends at the bottom, where only droppable tensors go.
 //
 // One thread (the executor's).
 #pragma once
@@ -15,6 +16,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "hmm/events.h"
 #include "hmm/link_times.h"
 #include "hmm/moves.h"
@@ -101,15 +103,17 @@ class Reclaimer {
 
  private:
   enum class Outcome { kFreed, kLeaving, kBlocked, kPinned, kNoPlace };
-  // What the tier below refused in this pass: tensors of `bytes` or more, and tenants past their
-  // share. They need not ask again, or a full node would cost the product of all lists.
+  // What a tier further down refused in this pass: tensors of `bytes` or more, and tenants past
+  // their share. They need not ask again, or a full node would cost the product of all lists.
   struct Refused {
     Bytes bytes = std::numeric_limits<Bytes>::max();
     std::vector<TenantId> tenants;
     bool Covers(const Tensor& tensor) const;
     void Note(const Tensor& tensor, const absl::Status& why);
   };
-  Outcome Evict(TensorIndex victim, copy::Priority priority, Refused& refused);
+  using RefusedByTier = absl::InlinedVector<Refused, 4>;
+  // To the next tier down that takes it; where none does, it is dropped if it may be.
+  Outcome Evict(TensorIndex victim, copy::Priority priority, RefusedByTier& refused);
   Outcome Drop(TensorIndex victim);
   TensorIndex NextVictim(TierId tier, std::optional<TenantId> only, std::size_t& budget,
                          bool& saw_pinned);

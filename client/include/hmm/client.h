@@ -98,7 +98,8 @@ struct AllocateOptions {
   std::string key{};                            // at most 256 bytes; empty: none
   std::uint32_t priority = 0;                   // 0..7, higher is kept longer
   std::chrono::microseconds recompute_cost{0};  // zero: unknown
-  // May be dropped: from the last tier, or earlier where recompute_cost is below bringing it back.
+  // May be dropped: from the last tier, from one that no tier below takes it from (offline, or full
+  // of what cannot leave), and earlier where recompute_cost is below bringing it back.
   bool droppable = false;
 };
 

@@ -72,6 +72,85 @@ TEST_CASE("each device demotes to what it is told, and an offline tier is passed
   CHECK(f.Describe(client, handle)->tier == kFlash0);
 }
 
+// Pins all of ddr0, the reserve too: that is for exchanges, so one more is brought up into it.
+void PinAllOfDdr(CoreFixture& f, CoreClient& holder) {
+  const Handle exchanged = f.MakeOnFlash(holder, kKiB);
+  for (int i = 0; i < 15; ++i) f.Make(holder, kKiB, "ddr0");
+  const auto last = f.Acquire(holder, exchanged, "ddr0");
+  f.Settle();
+  REQUIRE(last->get().tensors[0].ok());
+  REQUIRE(f.Used(f.kDdr) == 16 * kKiB);
+}
+
+TEST_CASE("a tier that pins have filled is passed by, down and up: nothing is lost", "[path]") {
+  CoreFixture f;
+  CoreClient holder = f.Open();
+  CoreClient client = f.Open();
+  PinAllOfDdr(f, holder);
+  std::vector<Handle> cache;
+  for (std::uint8_t i = 0; i < 24; ++i) {
+    core::AllocateArgs args = CoreFixture::One(kKiB);
+    args.tensors[0].droppable = true;
+    args.wait = true;
+    const auto made = f.Allocate(client, std::move(args));
+    f.Settle();
+    cache.push_back(made->get().tensors[0]->handle);
+    f.Write(client, cache.back(), i);
+    REQUIRE(f.Seal(client, cache.back()).ok());
+  }
+  for (std::uint8_t i = 0; i < 24; ++i) {
+    const auto again = f.Acquire(client, cache[i], "hbm0");
+    f.Settle();
+    REQUIRE(again->get().tensors[0].ok());
+    CHECK(f.Describe(client, cache[i])->tier == f.kHbm);
+    CHECK(f.Holds(client, cache[i], i));
+    client.Unpin(cache[i]);
+  }
+  CHECK(f.Counted().evictions == 0);
+}
+
+TEST_CASE("what is above its watermark goes past pins, too, before anything is lost", "[path]") {
+  CoreOptions options;
+  options.high = 0.5;
+  options.low = 0.25;
+  CoreFixture f(options);
+  CoreClient holder = f.Open();
+  CoreClient client = f.Open();
+  for (int i = 0; i < 15; ++i) f.Make(holder, kKiB, "ddr0");
+  for (int i = 0; i < 6; ++i) f.MakeSealed(client, kKiB, "hbm0", "", /*droppable=*/true);
+  f.Settle();
+  f.Pass(milliseconds(10));
+  f.Settle();
+  CHECK(f.Used(f.kHbm) == 2 * kKiB);
+  CHECK(f.Counted().evictions == 0);
+}
+
+TEST_CASE("droppable ones are dropped where nothing further down takes them either", "[path]") {
+  CoreFixture f;
+  CoreClient holder = f.Open();
+  CoreClient client = f.Open();
+  PinAllOfDdr(f, holder);
+  while (f.Used(f.kFlash) < 32 * kKiB) {
+    const auto more = f.AllocateWaiting(client, kKiB);
+    f.Settle();
+    REQUIRE(f.Seal(client, more->get().tensors[0]->handle).ok());
+    f.Evict("hbm0", 0);
+    f.Settle();
+  }
+  for (int i = 0; i < 7; ++i) f.MakeSealed(client, kKiB, "hbm0", "", /*droppable=*/i == 3);
+  std::uint64_t served = 0;
+  absl::Status refused;
+  for (; refused.ok() && served < 10; served += refused.ok()) {
+    const auto next = f.AllocateWaiting(client, kKiB);
+    f.Settle();
+    f.PassSlowly(milliseconds(110));
+    refused = next->value->status();
+  }
+  CHECK(f.Counted().evictions == 1);
+  CHECK(served <= 2);  // its room, and that of a clean copy on flash
+  CHECK(ReasonOf(refused) == Reason::kPinned);
+}
+
 TEST_CASE("on the way from flash one tier of each kind is enough", "[path]") {
   CoreFixture f(Many());
   CoreClient client = f.Open();
