@@ -75,9 +75,12 @@ stage_dev() {
   run_tests dev -LE '^lint$'
 }
 
-# Under the sanitizers the core, the daemon's services and the client library, the last against a
-# daemon that is sanitized too. Models, hmmctl and the planner's processes gain nothing.
-client_tests=(client_test client_later_test kv_cache_test)
+# Under the sanitizers the core, the daemon's services and process, and the client library, the last
+# against a daemon that is sanitized too. Not there: models, hmmctl's verbs and the planner's processes,
+# whose code the unit tests run, and what is made of kills and floods (cases, torture), whose victims
+# would spend their time in the sanitizer.
+client_tests=(client_test client_failure_test client_later_test daemon_process_test kv_batch_test
+              kv_cache_test regions_property_test regions_test tenant_test)
 client_tests_regex="^($(IFS='|'; echo "${client_tests[*]}"))\$"
 
 stage_asan() {

@@ -25,7 +25,7 @@ using std::chrono::steady_clock;
 
 constexpr int kTensors = 1'000'000;
 constexpr int kBatch = 4000;
-constexpr int kPairs = 3;
+constexpr int kPairs = 7;
 constexpr int kCalls = 1000;  // of each half of a pair
 constexpr double kBar = 3.0;
 
