@@ -80,19 +80,20 @@ stage_dev() {
 # whose code the unit tests run, and what is made of kills and floods (cases, torture), whose victims
 # would spend their time in the sanitizer.
 client_tests=(client_test client_failure_test client_later_test daemon_process_test kv_batch_test
-              kv_cache_test regions_property_test regions_test tenant_test)
+              kv_cache_test regions_property_test regions_test)
+client_peers=(client_holder daemon_peer region_holder)
 client_tests_regex="^($(IFS='|'; echo "${client_tests[*]}"))\$"
 
 stage_asan() {
   configure asan
-  build asan hmm_tests_core hmmd "${client_tests[@]}"
+  build asan hmm_tests_core hmmd "${client_peers[@]}" "${client_tests[@]}"
   run_tests asan -L '^(unit|conformance|property|rpc|fuzz)$'
   run_tests asan -R "$client_tests_regex"
 }
 
 stage_tsan() {
   configure tsan
-  build tsan hmm_tests_core hmmd "${client_tests[@]}"
+  build tsan hmm_tests_core hmmd "${client_peers[@]}" "${client_tests[@]}"
   run_tests tsan -L '^(unit|conformance|property|rpc)$'
   run_tests tsan -R "$client_tests_regex"
 }
