@@ -34,7 +34,7 @@ std::string SwapLine(const std::string& tier, const v1::AdminSwapResponse& done)
       done.there_tensors(), " were here already, ", done.pinned_tensors(), " pinned were skipped");
   if (done.left_tensors() > 0) {
     absl::StrAppend(&out, ", ", done.left_tensors(),
-                    " more came and left again: the tier does not hold all of them");
+                    " more came or were here and left: the tier does not hold all of them");
   }
   if (done.failed_tensors() > 0) {
     absl::StrAppend(&out, ", ", done.failed_tensors(), " failed", First(done.first_error()));

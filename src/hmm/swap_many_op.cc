@@ -91,13 +91,16 @@ bool SwapManyOp::IsThere(TensorIndex index) const {
 
 void SwapManyOp::Recount(std::size_t looks) {
   SwapManyResult& out = shared_->result;
-  for (; recounted_ < shared_->arrived.size() && looks > 0; ++recounted_, --looks) {
-    const TensorIndex index = core_.store.Find(selection_.tenant(), shared_->arrived[recounted_]);
-    if (IsThere(index)) {
+  for (; recounted_ < shared_->met.size() && looks > 0; ++recounted_, --looks) {
+    const Met& met = shared_->met[recounted_];
+    const TensorIndex index = core_.store.Find(selection_.tenant(), met.handle);
+    if (!IsThere(index)) {
+      ++out.left;
+    } else if (met.came) {
       ++out.tensors;
       out.moved_bytes += core_.store[index].bytes;
     } else {
-      ++out.left;
+      ++out.there;
     }
   }
 }
@@ -110,7 +113,7 @@ void SwapManyOp::Launch(std::vector<Handle> handles) {
   bring.tenant = selection_.tenant();
   for (const Handle handle : handles) {
     if (IsThere(core_.store.Find(*bring.tenant, handle))) {
-      ++shared_->result.there;
+      shared_->met.push_back({.handle = handle, .came = false});
     } else {
       bring.handles.push_back(handle);
     }
@@ -130,7 +133,7 @@ void SwapManyOp::Launch(std::vector<Handle> handles) {
         for (std::size_t i = 0; brought.ok() && i < brought->items.size(); ++i) {
           const BringItem& item = brought->items[i];
           if (item.done) {
-            shared->arrived.push_back(item.handle);
+            shared->met.push_back({.handle = item.handle, .came = true});
           } else if (ReasonOf(item.error) == Reason::kPinned) {
             ++out.pinned;
           } else {
@@ -156,7 +159,7 @@ bool SwapManyOp::Step() {
     return false;
   }
   Recount(kLooksPerStep);
-  if (recounted_ < shared_->arrived.size()) {
+  if (recounted_ < shared_->met.size()) {
     core_.Kick();
     return false;
   }

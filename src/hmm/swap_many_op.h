@@ -5,7 +5,7 @@
 //
 // The executor's thread. What one tensor meets (pinned, no room, freed meanwhile) is counted in the
 // result and ends nothing. A tier that cannot hold all of them gives up earlier ones for later
-// ones, so those that arrived are looked at once more before the answer.
+// ones, also those that were there before the call: all are looked at once more before the answer.
 #pragma once
 
 #include <memory>
@@ -50,16 +50,21 @@ class SwapManyOp final : public Op {
   MoveCause cause() const override { return MoveCause::kAdminSwap; }
 
  private:
+  // One that arrived, or was in the tier when its turn came.
+  struct Met {
+    Handle handle;
+    bool came = false;
+  };
   // What the batch under way writes into; outlives this op for a batch that it leaves behind.
   struct Shared {
     SwapManyResult result;
-    std::vector<Handle> arrived;
+    std::vector<Met> met;
     bool running = false;
     OpId batch = 0;
   };
   void Launch(std::vector<Handle> handles);
   bool IsThere(TensorIndex index) const;  // and is not on its way out
-  // Counts at most `looks` of those that arrived by where they are now.
+  // Counts at most `looks` of those met by where they are now.
   void Recount(std::size_t looks);
   void Fail(const absl::Status& why, std::uint64_t count);
 
@@ -68,7 +73,7 @@ class SwapManyOp final : public Op {
   Callback<SwapManyResult> done_;
   std::shared_ptr<Shared> shared_;
   std::size_t unknown_counted_ = 0;
-  std::size_t recounted_ = 0;  // of those that arrived
+  std::size_t recounted_ = 0;  // of those met
 };
 
 }  // namespace hmm::core

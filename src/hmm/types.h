@@ -311,8 +311,8 @@ struct TensorSelector {
 struct SwapManyResult {
   std::uint64_t tensors = 0;  // came to the tier and are there
   Bytes moved_bytes = 0;      // of those
-  std::uint64_t left = 0;     // came, and had left again before the answer
-  std::uint64_t there = 0;
+  std::uint64_t left = 0;     // came or were there, and had left before the answer
+  std::uint64_t there = 0;    // were there before, and still are
   std::uint64_t pinned = 0;
   std::uint64_t failed = 0;
   absl::Status first_error;

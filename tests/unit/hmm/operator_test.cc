@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What operators ask: Evict, watermarks, listings, status.
+// What operators ask: Evict, what leaves for their moves and sizes, watermarks, listings, status.
 #include <algorithm>
 
 #include "unit/hmm/core_fixture.h"
@@ -109,6 +109,30 @@ TEST_CASE("Evict of very many clean copies does not hold the executor for all of
   CHECK(f.manager->ListTiers(std::nullopt)[f.kDdr].clean_copies == (400 - 256) * 64);
   f.Run();
   CHECK(answer->get().freed_bytes == 400 * 64);
+}
+
+TEST_CASE("what an operator's move pushes out is not said to be there", "[swapmany]") {
+  CoreOptions options;
+  options.flash = 8 * kKiB;
+  CoreFixture f(options);
+  CoreClient client = f.Open("a");
+  for (int i = 0; i < 16; ++i) f.MakeOnFlash(client, 512, "", /*droppable=*/true);
+  for (int i = 0; i < 4; ++i) f.MakeSealed(client, 512, "ddr0");
+  core::TensorSelector selector;
+  selector.tenant = "a";
+  auto answer = std::make_shared<Answer<core::SwapManyResult>>();
+  f.manager->SwapMany(
+      selector, "flash0", f.clock.Now() + milliseconds(5000),
+      [answer](absl::StatusOr<core::SwapManyResult> result) { answer->value = std::move(result); });
+  for (int i = 0; i < 500 && !answer->done(); ++i) {
+    f.Settle();
+    f.Pass(milliseconds(2));
+  }
+  const core::SwapManyResult& result = answer->get();
+  CHECK(result.tensors == 4);
+  CHECK(result.left == 4);
+  CHECK(result.there == 12);
+  CHECK(result.tensors + result.there == f.manager->ListTiers(std::nullopt)[f.kFlash].tensors);
 }
 
 TEST_CASE("SetWatermarks checks, takes effect at once, and is shown", "[watermarks]") {
