@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/ctl/select.h"
 
+#include <vector>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -24,6 +26,31 @@ int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   const char lower = absl::ascii_tolower(static_cast<unsigned char>(c));
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+struct Digits {
+  bool is_handle = false;
+  std::uint64_t handle = 0;  // 0: a key that is no number, or that names nothing
+};
+
+// What a word means, of the tensors that there are. One that names nothing is taken for a handle if
+// it is a number.
+absl::StatusOr<Digits> DigitsOf(const std::string& id, const std::string& tenant,
+                                const FindTensor& find) {
+  std::uint64_t number = 0;
+  if (!absl::SimpleAtoi(id, &number) || number == 0) return Digits{};
+  v1::ExplainRequest named;
+  named.set_tenant(tenant);
+  named.set_handle(number);
+  absl::StatusOr<std::uint64_t> found = find(named);
+  if (found.ok()) return Digits{.is_handle = true, .handle = number};
+  if (!absl::IsNotFound(found.status())) return found.status();
+  named.clear_handle();
+  named.set_key(id);
+  found = find(named);
+  if (found.ok()) return Digits{.is_handle = false, .handle = *found};
+  if (!absl::IsNotFound(found.status())) return found.status();
+  return Digits{.is_handle = true, .handle = number};
 }
 
 }  // namespace
@@ -57,26 +84,37 @@ v1::ListTensorsRequest QueryOf(const SelectArgs& select) {
   return query;
 }
 
-absl::StatusOr<v1::TensorSelector> SelectorOf(const SelectArgs& select) {
+absl::StatusOr<v1::TensorSelector> SelectorOf(const SelectArgs& select, const FindTensor& find) {
   v1::TensorSelector selector;
   selector.set_tenant(select.tenant);
   selector.set_key_prefix(UnescapeKey(select.key_prefix));
   selector.set_kind(KindOf(select.kind));
   std::string first_key;  // as it was written
+  std::string first_handle;
+  std::vector<std::uint64_t> digit_keys;  // the handles of those whose key is a number
   for (const std::string& id : select.ids) {
-    std::uint64_t handle = 0;
-    if (absl::SimpleAtoi(id, &handle)) {
-      selector.add_handles(handle);
-    } else {
-      if (first_key.empty()) first_key = id;
-      selector.add_keys(UnescapeKey(id));
+    HMM_ASSIGN_OR_RETURN(const Digits digits, DigitsOf(id, select.tenant, find));
+    if (digits.is_handle) {
+      if (first_handle.empty()) first_handle = id;
+      selector.add_handles(digits.handle);
+      continue;
+    }
+    selector.add_keys(UnescapeKey(id));
+    if (digits.handle != 0) {
+      digit_keys.push_back(digits.handle);
+    } else if (first_key.empty()) {
+      first_key = id;
     }
   }
-  if (selector.handles_size() > 0 && selector.keys_size() > 0) {
+  if (first_handle.empty() || selector.keys_size() == 0) return selector;
+  if (!first_key.empty()) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
-                 absl::StrCat(selector.handles(0), " is a handle and '", first_key,
+                 absl::StrCat(first_handle, " is a handle and '", first_key,
                               "' is a key; name them in two calls"));
   }
+  // One call takes handles or keys: these keys' handles are known.
+  selector.clear_keys();
+  for (const std::uint64_t handle : digit_keys) selector.add_handles(handle);
   return selector;
 }
 

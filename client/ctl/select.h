@@ -3,6 +3,8 @@
 // Words of the command line into the wire's filters and selectors. Pure.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -16,8 +18,12 @@ namespace hmm::ctl {
 std::string UnescapeKey(const std::string& text);
 
 v1::ListTensorsRequest QueryOf(const SelectArgs& select);
-// INVALID_ARGUMENT/BAD_ARGUMENT: handles and keys at once.
-absl::StatusOr<v1::TensorSelector> SelectorOf(const SelectArgs& select);
+// The handle of the tensor that the request names; NOT_FOUND: there is none.
+using FindTensor = std::function<absl::StatusOr<std::uint64_t>(const v1::ExplainRequest& named)>;
+// A word of digits is a handle if a tensor has it, else a key, as for `tensor show`; `find` is
+// asked of such words only. INVALID_ARGUMENT/BAD_ARGUMENT: handles and keys at once. Errors of
+// `find`.
+absl::StatusOr<v1::TensorSelector> SelectorOf(const SelectArgs& select, const FindTensor& find);
 // "tier_health". REQUIRES: one of the words that the command line takes.
 v1::EventType EventTypeOf(const std::string& word);
 

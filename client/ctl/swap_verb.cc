@@ -79,10 +79,15 @@ std::string PrefetchJson(const std::string& tier, const v1::AdminPrefetchRespons
 }
 
 absl::StatusOr<int> RunSwap(const Command& command) {
-  absl::StatusOr<v1::TensorSelector> selector = SelectorOf(command.select);
-  if (!selector.ok()) return selector.status();
   absl::StatusOr<std::unique_ptr<DaemonLink>> link = DaemonLink::Connect(command.dir);
   if (!link.ok()) return link.status();
+  const auto find = [&link](const v1::ExplainRequest& named) -> absl::StatusOr<std::uint64_t> {
+    const absl::StatusOr<v1::ExplainResponse> why = (*link)->Explain(named);
+    if (!why.ok()) return why.status();
+    return why->tensor().handle();
+  };
+  absl::StatusOr<v1::TensorSelector> selector = SelectorOf(command.select, find);
+  if (!selector.ok()) return selector.status();
   const bool json = command.format == Format::kJson;
   if (command.verb == Verb::kSwap) {
     v1::AdminSwapRequest request;

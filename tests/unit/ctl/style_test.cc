@@ -158,16 +158,49 @@ TEST_CASE("words into filters and selectors") {
   CHECK(query.has_pinned());
   CHECK_FALSE(query.pinned());
   CHECK_FALSE(QueryOf({}).has_pinned());
-  const auto keys = SelectorOf({.tenant = "t", .ids = {"k\\x00", "b"}});
+  const auto none = [](const v1::ExplainRequest&) -> absl::StatusOr<std::uint64_t> {
+    return absl::NotFoundError("");
+  };
+  const auto keys = SelectorOf({.tenant = "t", .ids = {"k\\x00", "b"}}, none);
   REQUIRE(keys.ok());
   CHECK(keys->keys(0) == std::string("k\0", 2));
-  CHECK(SelectorOf({.ids = {"7", "8"}})->handles_size() == 2);
-  const auto both = SelectorOf({.ids = {"7", "k"}});
+  CHECK(SelectorOf({.ids = {"7", "8"}}, none)->handles_size() == 2);
+  const auto both = SelectorOf({.ids = {"7", "k"}}, none);
   CHECK(ReasonOf(both.status()) == Reason::kBadArgument);
   // Each is called what it is, wherever it stands.
-  CHECK(SelectorOf({.ids = {"dup", "zzz", "12345"}}).status().message() ==
+  CHECK(SelectorOf({.ids = {"dup", "zzz", "12345"}}, none).status().message() ==
         "12345 is a handle and 'dup' is a key; name them in two calls");
   CHECK(EventTypeOf("tier_health") == v1::EVENT_TYPE_TIER_HEALTH);
+}
+
+TEST_CASE("a word of digits is a handle if there is one, else a key") {
+  // Tensors of t: handle 5, and the key "12345" of handle 9.
+  const auto find = [](const v1::ExplainRequest& named) -> absl::StatusOr<std::uint64_t> {
+    CHECK(named.tenant() == "t");
+    if (named.handle() == 5) return 5;
+    if (named.key() == "12345") return 9;
+    if (named.handle() == 66) return absl::UnavailableError("gone");
+    return absl::NotFoundError("");
+  };
+  const auto of = [&](std::vector<std::string> ids) {
+    return SelectorOf({.tenant = "t", .ids = std::move(ids)}, find);
+  };
+  const auto key = of({"12345"});
+  REQUIRE(key.ok());
+  CHECK(key->handles_size() == 0);
+  REQUIRE(key->keys_size() == 1);
+  CHECK(key->keys(0) == "12345");
+  CHECK(of({"12345", "k"})->keys_size() == 2);
+  CHECK(of({"5"})->handles(0) == 5);
+  // Beside a handle it goes by its own.
+  const auto both = of({"12345", "5"});
+  REQUIRE(both.ok());
+  CHECK(both->keys_size() == 0);
+  CHECK(both->handles_size() == 2);
+  CHECK(both->handles(1) == 9);
+  CHECK(of({"0"})->keys(0) == "0");  // no tensor has it as its handle
+  CHECK(of({"77"})->handles(0) == 77);
+  CHECK(absl::IsUnavailable(of({"66"}).status()));
 }
 
 }  // namespace
