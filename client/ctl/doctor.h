@@ -45,6 +45,7 @@ struct DoctorTier {
   std::string name{};
   std::string kind{};
   std::uint64_t capacity_bytes = 0;
+  std::string note{};  // what the daemon says it is backed by
 };
 
 struct DoctorQuestion {

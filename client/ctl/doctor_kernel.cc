@@ -3,7 +3,9 @@
 // The checks of pages, limits and io_uring.
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +14,9 @@
 
 namespace hmm::ctl {
 namespace {
+
+constexpr const char kThreadsCost[] =
+    "worker threads read and write flash tiers: slower where the drive is fast";
 
 // "HugePages_Total:      12" -> 12.
 std::uint64_t MeminfoOf(const std::string& text, const std::string& name) {
@@ -47,6 +52,37 @@ Limit LimitOf(const DoctorQuestion& question, const std::string& name) {
 std::string Whose(const DoctorQuestion& question) {
   return question.daemon_pid ? absl::StrCat("hmmd (pid ", *question.daemon_pid, ")")
                              : "a daemon started from here";
+}
+
+// What a running daemon got, as its tiers' notes say: its unit may be filtered where this process
+// is not, and it may be allowed what this process is not. nullopt: none uses or wanted io_uring.
+std::optional<Finding> IoUringOfDaemon(const DoctorQuestion& question) {
+  std::optional<Finding> got;
+  for (const DoctorTier& tier : question.tiers) {
+    if (tier.note.find("io_uring") == std::string::npos) continue;
+    const std::size_t refused = tier.note.find("io_uring refused");
+    if (refused == std::string::npos) {
+      got = {.check = "io_uring",
+             .found = absl::StrCat(Whose(question), " uses it for ", tier.name)};
+      continue;
+    }
+    const std::string why = tier.note.substr(refused);
+    Finding finding{.check = "io_uring",
+                    .severity = Severity::kWarn,
+                    .found = absl::StrCat(Whose(question), ", ", tier.name, ": ", why),
+                    .costs = kThreadsCost};
+    if (why.find("kernel.io_uring_disabled") != std::string::npos) {
+      finding.mend = "sysctl kernel.io_uring_disabled=0   # then restart hmmd";
+    } else if (why.find("locked memory") != std::string::npos) {
+      finding.mend = "systemctl edit hmmd   # [Service] LimitMEMLOCK=infinity; then restart it";
+    } else {
+      finding.mend =
+          "allow io_uring_setup, io_uring_enter and io_uring_register in the system call filter of "
+          "the unit (SystemCallFilter=) or of the container (seccomp); then restart hmmd";
+    }
+    return finding;
+  }
+  return got;
 }
 
 }  // namespace
@@ -150,14 +186,13 @@ Finding CheckFiles(const DoctorQuestion& question) {
 }
 
 Finding CheckIoUring(const DoctorQuestion& question, const DoctorProbes& probes) {
+  if (std::optional<Finding> got = IoUringOfDaemon(question)) return *std::move(got);
   const std::string disabled = FirstLine(question, "proc/sys/kernel/io_uring_disabled");
   Finding finding{.check = "io_uring"};
-  const char* const costs =
-      "worker threads read and write flash tiers: slower where the drive is fast";
   if (disabled == "1" || disabled == "2") {
     finding.severity = Severity::kWarn;
     finding.found = absl::StrCat("kernel.io_uring_disabled is ", disabled);
-    finding.costs = costs;
+    finding.costs = kThreadsCost;
     finding.mend = "sysctl kernel.io_uring_disabled=0";
     return finding;
   }
@@ -168,7 +203,7 @@ Finding CheckIoUring(const DoctorQuestion& question, const DoctorProbes& probes)
   }
   finding.severity = Severity::kWarn;
   finding.found = absl::StrCat("refused: ", std::strerror(error));
-  finding.costs = costs;
+  finding.costs = kThreadsCost;
   finding.mend = error == ENOSYS
                      ? "a kernel from 5.6 on, with CONFIG_IO_URING"
                      : "allow io_uring_setup, io_uring_enter and io_uring_register in the "

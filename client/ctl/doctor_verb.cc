@@ -28,7 +28,8 @@ void AskDaemon(const std::string& dir, DoctorQuestion& question) {
     return;
   }
   for (const v1::TierInfo& tier : tiers->tiers()) {
-    question.tiers.push_back({tier.name(), KindWord(tier.kind()), tier.capacity_bytes()});
+    question.tiers.push_back(
+        {tier.name(), KindWord(tier.kind()), tier.capacity_bytes(), tier.note()});
   }
 }
 

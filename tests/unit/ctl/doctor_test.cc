@@ -152,6 +152,29 @@ TEST_CASE("limits are the daemon's where it runs, else one's own") {
   CheckWhole(machine.Of("memlock"), Severity::kWarn);
 }
 
+TEST_CASE("io_uring: what the daemon got counts, not what this process would get") {
+  Machine machine;
+  machine.question.daemon_pid = 77;
+  machine.question.tiers = {
+      {"flash0", "flash", 1, "ext4, O_DIRECT, io_uring"},
+      {"flash1", "flash", 1,
+       "ext4, O_DIRECT, io_uring refused: Operation not permitted, worker threads"}};
+  CheckWhole(machine.Of("io_uring"), Severity::kWarn);
+  CHECK(machine.Of("io_uring").found ==
+        "hmmd (pid 77), flash1: io_uring refused: Operation not permitted, worker threads");
+  CHECK_THAT(machine.Of("io_uring").mend, Contains("SystemCallFilter") && Contains("restart"));
+  machine.question.tiers[1].note =
+      "ext4, io_uring refused: Operation not permitted (kernel.io_uring_disabled is 2), worker "
+      "threads";
+  CHECK_THAT(machine.Of("io_uring").mend, Contains("sysctl"));
+  machine.question.tiers.pop_back();
+  machine.probes.io_uring = [] { return EPERM; };
+  CheckWhole(machine.Of("io_uring"), Severity::kOk);
+  CHECK(machine.Of("io_uring").found == "hmmd (pid 77) uses it for flash0");
+  machine.question.tiers[0].note = "ext4, O_DIRECT, worker threads";  // as it was told to
+  CheckWhole(machine.Of("io_uring"), Severity::kWarn);
+}
+
 TEST_CASE("io_uring: the switch of the kernel, the filter of a container") {
   Machine machine;
   for (const char* value : {"1\n", "2\n"}) {
