@@ -136,6 +136,7 @@ void AdminService::ResizeTier(Call<v1::ResizeTierRequest, v1::ResizeTierResponse
                                    call->response().set_new_bytes(result->new_bytes);
                                    call->response().set_freed_bytes(result->freed_bytes);
                                    call->response().set_tensors(result->tensors);
+                                   call->response().set_dropped_tensors(result->dropped);
                                  }
                                  FinishAtHome(call, result.status());
                                });

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // hmmctl resize, compact, log-level.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "client/ctl/json_text.h"
@@ -16,8 +18,16 @@ std::string ResizeLine(const std::string& tier, const v1::ResizeTierResponse& do
   std::string out =
       absl::StrCat(tier, ": ", SizeCell(done.old_bytes()), " -> ", SizeCell(done.new_bytes()));
   if (done.tensors() > 0) {
-    absl::StrAppend(&out, ", ", done.tensors(), " tensors (", SizeCell(done.freed_bytes()),
-                    ") left it");
+    const std::uint64_t dropped = std::min(done.tensors(), done.dropped_tensors());
+    const std::uint64_t moved = done.tensors() - dropped;
+    absl::StrAppend(&out, ", ", done.tensors(), " tensors (", SizeCell(done.freed_bytes()), ") ");
+    if (dropped == 0) {
+      out += "moved out";
+    } else if (moved == 0) {
+      out += "dropped";
+    } else {
+      absl::StrAppend(&out, "left it: ", moved, " moved out, ", dropped, " dropped");
+    }
   }
   return out + "\n";
 }
@@ -30,6 +40,7 @@ std::string ResizeJson(const std::string& tier, const v1::ResizeTierResponse& do
   out["new_bytes"] = done.new_bytes();
   out["freed_bytes"] = done.freed_bytes();
   out["tensors"] = done.tensors();
+  out["dropped_tensors"] = done.dropped_tensors();
   return Document(out);
 }
 

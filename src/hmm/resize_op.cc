@@ -29,7 +29,9 @@ ResizeOp::ResizeOp(Core& core, const CallContext& call, TierId tier, Bytes bytes
       old_(core.tiers[tier]->capacity()),
       done_(std::move(done)) {
   used_before_ = medium().ledger().used();
+  home_bytes_before_ = HomeBytes();
   homes_before_ = core_.store.homes(tier_);
+  dropped_before_ = core_.reclaimer.dropped(tier_);
   last_progress_ = core_.clock.Now();
   last_seen_ = used_before_;
   // From now on nobody may take what is to be given up.
@@ -71,6 +73,11 @@ bool ResizeOp::Step() {
     return Finish(PinnedError(smallest.ok() ? *smallest : pinned_));
   }
   return Shrink();
+}
+
+// Clean copies go first and are no tensors that leave.
+Bytes ResizeOp::HomeBytes() const {
+  return medium().ledger().used() - core_.store.clean_bytes(tier_);
 }
 
 Bytes ResizeOp::Used() const {
@@ -165,10 +172,12 @@ bool ResizeOp::Finish(const absl::Status& status) {
   ResizeResult result;
   result.old_bytes = old_;
   result.new_bytes = medium().capacity();
-  const Bytes used = medium().ledger().used();
   const std::size_t homes = core_.store.homes(tier_);
-  result.freed_bytes = used_before_ - std::min(used_before_, used);
+  result.freed_bytes = home_bytes_before_ - std::min(home_bytes_before_, HomeBytes());
   result.tensors = homes_before_ - std::min(homes_before_, homes);
+  // Not more than left: others may have come meanwhile.
+  result.dropped =
+      std::min<std::uint64_t>(result.tensors, core_.reclaimer.dropped(tier_) - dropped_before_);
   std::move(done_)(result);
   return true;
 }

@@ -32,6 +32,7 @@ class ResizeOp final : public Op {
   bool Shrink();
   bool ClearObstacles();  // true: nothing is in the way
   bool Stuck();
+  Bytes HomeBytes() const;
   Bytes Used() const;  // once what moves within the tier has arrived
   bool Finish(const absl::Status& status);
   absl::Status PinnedError(Bytes smallest) const;
@@ -45,7 +46,9 @@ class ResizeOp final : public Op {
   std::size_t counted_ = 0;  // copies
   Bytes pinned_ = 0;
   Bytes used_before_ = 0;
+  Bytes home_bytes_before_ = 0;
   std::size_t homes_before_ = 0;
+  std::uint64_t dropped_before_ = 0;
   std::unique_ptr<WindowSweep> sweep_;
   TimePoint next_sweep_{};  // not before: the last one changed nothing
   WindowSweep::Windows given_up_;

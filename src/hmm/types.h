@@ -288,8 +288,9 @@ struct TierHealth {
 struct ResizeResult {
   Bytes old_bytes = 0;
   Bytes new_bytes = 0;
-  Bytes freed_bytes = 0;
-  std::uint64_t tensors = 0;
+  Bytes freed_bytes = 0;      // of the tensors alone: clean copies that went are not in it
+  std::uint64_t tensors = 0;  // that left the tier
+  std::uint64_t dropped = 0;  // of those: gone, because nothing below took them
 };
 
 struct CompactResult {

@@ -198,6 +198,15 @@ TEST_CASE("what was steered is said") {
   resize.set_new_bytes(2048);
   CHECK(ResizeLine("ddr0", resize) == "ddr0: 1KiB -> 2KiB\n");
   CHECK(json::parse(ResizeJson("ddr0", resize))["new_bytes"] == 2048);
+  resize.set_tensors(3);
+  resize.set_freed_bytes(3072);
+  CHECK(ResizeLine("ddr0", resize) == "ddr0: 1KiB -> 2KiB, 3 tensors (3KiB) moved out\n");
+  resize.set_dropped_tensors(1);
+  CHECK(ResizeLine("ddr0", resize) ==
+        "ddr0: 1KiB -> 2KiB, 3 tensors (3KiB) left it: 2 moved out, 1 dropped\n");
+  resize.set_dropped_tensors(3);
+  CHECK(ResizeLine("ddr0", resize) == "ddr0: 1KiB -> 2KiB, 3 tensors (3KiB) dropped\n");
+  CHECK(json::parse(ResizeJson("ddr0", resize))["dropped_tensors"] == 3);
   CHECK(CompactLine({}) == "0B given back, 0 tensors (0B) moved for it\n");
   CHECK(json::parse(CompactJson({}))["pinned_chunks"] == 0);
   v1::SetLogLevelResponse level;

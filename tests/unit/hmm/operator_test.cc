@@ -111,6 +111,34 @@ TEST_CASE("Evict of very many clean copies does not hold the executor for all of
   CHECK(answer->get().freed_bytes == 400 * 64);
 }
 
+TEST_CASE("a tier that shrinks tells those that it drops from those that move, in their own bytes",
+          "[resize]") {
+  CoreOptions options;
+  options.flash = 16 * kKiB;
+  CoreFixture f(options);
+  CoreClient client = f.Open();
+  // A clean copy stays in flash for each that came up again: what goes first, and is no tensor.
+  for (int i = 0; i < 4; ++i) {
+    const Handle up = f.MakeOnFlash(client, kKiB);
+    (void)f.Swap(client, {up}, "ddr0");
+    f.Settle();
+  }
+  for (int i = 0; i < 8; ++i) f.MakeOnFlash(client, kKiB, "", /*droppable=*/true);
+  REQUIRE(f.Used(f.kFlash) == 12 * kKiB);
+  auto answer = std::make_shared<Answer<core::ResizeResult>>();
+  f.manager->ResizeTier(
+      "flash0", 5 * kKiB, f.clock.Now() + milliseconds(5000),
+      [answer](absl::StatusOr<core::ResizeResult> result) { answer->value = std::move(result); });
+  for (int i = 0; i < 500 && !answer->done(); ++i) {
+    f.Settle();
+    f.Pass(milliseconds(2));
+  }
+  CHECK(answer->get().tensors == 3);
+  CHECK(answer->get().dropped == 3);
+  CHECK(answer->get().freed_bytes == 3 * kKiB);
+  CHECK(f.Counted().evictions == 3);
+}
+
 TEST_CASE("what an operator's move pushes out is not said to be there", "[swapmany]") {
   CoreOptions options;
   options.flash = 8 * kKiB;
