@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Attachment: what regions and jobs need of it.
+#include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "client/lib/attachment.h"
 #include "client/lib/attachment_resources.h"
@@ -16,6 +20,44 @@ namespace {
 
 // Ids in one call; those beyond wait for the next.
 constexpr std::size_t kForgetMax = 1024;
+
+absl::Status NoMemoryFile(const std::string& what) {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+               absl::StrCat("the region's descriptor is ", what,
+                            "; it needs a memory file, made with memfd_create"));
+}
+
+// What the daemon cannot tell from a request that came without a descriptor, and the socket only
+// with EBADF. Never waits for whoever serves the file.
+absl::Status CheckMemoryFile(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0) return NoMemoryFile("not open");
+  if (fcntl(fd, F_GET_SEALS) >= 0) {
+    if ((flags & O_ACCMODE) == O_RDWR) return absl::OkStatus();
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
+                 "the region's memory file is not open for reading and writing; Load could not "
+                 "fill it");
+  }
+  struct statx info {};
+  if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &info) != 0) {
+    return NoMemoryFile("no memory file");
+  }
+  switch (info.stx_mode & S_IFMT) {
+    case S_IFDIR:
+      return NoMemoryFile("a directory");
+    case S_IFREG:
+      return NoMemoryFile("a plain file");
+    case S_IFCHR:
+    case S_IFBLK:
+      return NoMemoryFile("a device");
+    case S_IFIFO:
+      return NoMemoryFile("a pipe");
+    case S_IFSOCK:
+      return NoMemoryFile("a socket");
+    default:
+      return NoMemoryFile("no memory file");
+  }
+}
 
 }  // namespace
 
@@ -74,6 +116,7 @@ absl::Status Attachment::AttachRegion(std::uint64_t region, int fd, Bytes bytes,
     return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument,
                  "a region's descriptor is not negative");
   }
+  HMM_RETURN_IF_ERROR(CheckMemoryFile(fd));
   std::lock_guard lock(resources_->pull_mutex);
   if (lost()) return GoneError();
   const absl::Status attached = resources_->socket.AttachRegion(region, fd, bytes, deadline);

@@ -40,6 +40,11 @@ absl::StatusOr<Mapping> MapForeign(int fd, Bytes bytes) {
   if (seals < 0) {
     return Bad("the region's file is not a memory file; make it with memfd_create");
   }
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags >= 0 && (flags & O_ACCMODE) != O_RDWR) {
+    return Bad(
+        "the region's memory file is not open for reading and writing; Load could not fill it");
+  }
   struct stat info {};
   struct statfs system {};
   if (fstat(fd, &info) != 0 || fstatfs(fd, &system) != 0) {

@@ -13,9 +13,10 @@ namespace hmm::share {
 // Maps `bytes` of `fd` for reading and writing. The mapping is the caller's, the descriptor stays
 // his and may be closed afterwards. Never waits for whoever serves the file. Errors:
 //   INVALID_ARGUMENT/BAD_SIZE            0 bytes, or the file is shorter
-//   INVALID_ARGUMENT/BAD_ARGUMENT        not a memfd; not sealed against shrinking and growing;
-//                                        sealed against writing; huge pages (a page that the pool
-//                                        lacks is SIGBUS whatever the seals)
+//   INVALID_ARGUMENT/BAD_ARGUMENT        not a memfd; not open for reading and writing; not sealed
+//                                        against shrinking and growing; sealed against writing;
+//                                        huge pages (a page that the pool lacks is SIGBUS whatever
+//                                        the seals)
 //   FAILED_PRECONDITION/NO_MEMORY        vm.overcommit_memory is 2: there a page may be refused
 //                                        when it is touched
 //   PosixError's codes                   the kernel refused to look or to map

@@ -171,10 +171,11 @@ TEST_CASE("a region of one's own memory: costs nothing untouched, is filled and 
 
 TEST_CASE("a file that is no sealed memory file is refused by name, and the session lives on") {
   Fixture f;
-  auto refused = [&](int fd, std::size_t bytes) {
+  auto refused = [&](int fd, std::size_t bytes, const std::string& words = "") {
     const auto region = f.regions.Attach(fd, bytes);
     INFO(region.status());
     CHECK(!region.ok());
+    CHECK(std::string(region.status().message()).find(words) != std::string::npos);
     return ReasonOfStatus(region.status());
   };
   OwnFile unsealed(8192, 0);
@@ -191,12 +192,20 @@ TEST_CASE("a file that is no sealed memory file is refused by name, and the sess
   CHECK(refused(-1, 8192) == "BAD_ARGUMENT");
   int pipes[2];
   REQUIRE(pipe(pipes) == 0);
-  CHECK(refused(pipes[0], 8192) == "BAD_ARGUMENT");
+  CHECK(refused(pipes[0], 8192, "a pipe") == "BAD_ARGUMENT");
   close(pipes[0]);
   close(pipes[1]);
-  const int plain = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-  CHECK(refused(plain, 8192) == "BAD_ARGUMENT");
-  close(plain);
+  CHECK(refused(pipes[0], 8192, "not open") == "BAD_ARGUMENT");
+  const std::string again = "/proc/self/fd/" + std::to_string(good.fd);
+  for (const auto& [path, words] :
+       {std::pair<std::string, std::string>{"/proc/self/exe", "a plain file"},
+        {"/", "a directory"},
+        {"/dev/null", "a device"},
+        {again, "not open for reading and writing"}}) {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    CHECK(refused(fd, 8192, words) == "BAD_ARGUMENT");
+    close(fd);
+  }
   // What is sealed cannot be cut short under the daemon.
   auto region = f.regions.Attach(good.fd, 8192);
   REQUIRE(region.ok());

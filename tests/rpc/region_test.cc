@@ -129,11 +129,13 @@ TEST_CASE("what is no sealed memory file is refused, whatever it is, and leaves 
     const share::UniqueFd unsealed(memfd_create("open", MFD_CLOEXEC));
     REQUIRE(ftruncate(unsealed.get(), 4096) == 0);
     const share::UniqueFd plain(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    const auto only_read = share::ReopenReadOnly(good.get());
+    REQUIRE(only_read.ok());
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     const share::UniqueFd one(ends[0]);
     const share::UniqueFd other(ends[1]);
-    for (const int fd : {unsealed.get(), plain.get(), one.get()}) {
+    for (const int fd : {unsealed.get(), plain.get(), one.get(), only_read->get()}) {
       const share::AttachReply reply = client.Attach(1, 4096, {fd});
       CHECK(reply.status == static_cast<std::uint32_t>(absl::StatusCode::kInvalidArgument));
       CHECK(std::string(reply.reason.data()) == "BAD_ARGUMENT");

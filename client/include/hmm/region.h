@@ -132,8 +132,8 @@ class Regions {
   // It counts towards what the session may pin and the tenant may hold.
   absl::StatusOr<Region> Lease(std::size_t bytes, const PlaceOptions& where = {});
   // Makes a region of the first `bytes` of a memfd. It must be sealed with F_SEAL_SHRINK |
-  // F_SEAL_GROW, not against writing, of normal pages. The descriptor stays yours and may be
-  // closed.
+  // F_SEAL_GROW, not against writing, of normal pages, and open for reading and writing. The
+  // descriptor stays yours and may be closed.
   absl::StatusOr<Region> Attach(int memfd, std::size_t bytes, Timeout timeout = Timeout{0});
   // After it returned OK nothing touches the region until the next job that names it; those that
   // come meanwhile are refused with DRAINING. DEADLINE: jobs use it still.
