@@ -57,6 +57,10 @@ CLI::Option* OneOf(CLI::Option* option, const std::string& choices, const std::s
   return option->type_name(choices);
 }
 
+std::string NotBlank(const std::string& value) {
+  return value.empty() ? "is empty; leave it out instead" : "";
+}
+
 std::string NotEmpty(const std::string& name) {
   return name.empty() ? "the name of the file is empty" : "";
 }
@@ -157,14 +161,19 @@ std::string Contradiction(const Command& command) {
 
 // CLI11 only says that a subcommand is missing.
 std::string UnknownVerb(const CLI::App& app, int argc, const char* const* argv) {
+  const CLI::App* at = &app;
+  std::string nouns;  // so far, "tier "
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--dir" || word == "-o" || word == "--output" || word == "--color") {
       ++i;  // and its value
     } else if (word.rfind("-", 0) != 0) {
       const std::vector<const CLI::App*> verbs =
-          app.get_subcommands([&word](const CLI::App* verb) { return verb->get_name() == word; });
-      return verbs.empty() ? "'" + word + "' is no verb" : "";
+          at->get_subcommands([&word](const CLI::App* verb) { return verb->get_name() == word; });
+      if (verbs.empty()) return "'" + nouns + word + "' is no verb";
+      at = verbs.front();
+      if (at->get_require_subcommand_min() == 0) return "";
+      nouns += word + " ";
     }
   }
   return "";

@@ -18,6 +18,8 @@ CLI::App* AddNoun(CLI::App* parent, const std::string& name, const std::string& 
 CLI::Option* AddSize(CLI::App* app, const std::string& name, const std::string& text, Bytes* bytes);
 // Takes one of these words ("hbm|ddr|flash"), which help and completion show, or the hidden one.
 CLI::Option* OneOf(CLI::Option* option, const std::string& choices, const std::string& hidden = "");
+// A check for names and filters: "" is what `--tier "$UNSET"` gives, and is not "any".
+std::string NotBlank(const std::string& value);
 // A check for names of files: "" is what `--out "$UNSET"` gives.
 std::string NotEmpty(const std::string& name);
 // Of an option that takes a list: "1,2,3" in one word, so that the next word is not taken for it.

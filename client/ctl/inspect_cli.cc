@@ -17,9 +17,11 @@ void AddIdsOnly(CLI::App* app, Command* command) {
 // One tensor.
 void AddNamed(CLI::App* app, Command* command) {
   app->add_option("id", command->tensor, "Its handle, or its key as `tensor list` prints it")
+      ->check(NotBlank)
       ->required();
   app->add_option("--tenant", command->select.tenant,
                   "Whose (default: the one tenant that has such a tensor)")
+      ->check(NotBlank)
       ->type_name("TENANT");
 }
 
@@ -28,12 +30,17 @@ void AddTensors(CLI::App* app, Command* command) {
   CLI::App* tensor = AddNoun(app, "tensor", "Tensors: what clients allocated");
   CLI::App* list = AddVerb(tensor, "list", "List all tensors, or those that pass every filter",
                            Verb::kTensorList, command);
-  list->add_option("--tier", select->tier, "Only those in this tier")->type_name("TIER");
+  list->add_option("--tier", select->tier, "Only those in this tier")
+      ->check(NotBlank)
+      ->type_name("TIER");
   OneOf(list->add_option("--kind", select->kind, "Only of this kind"), kKinds);
   OneOf(list->add_option("--state", select->state, "Only in this state"), kStates);
-  list->add_option("--tenant", select->tenant, "Only this tenant's")->type_name("TENANT");
+  list->add_option("--tenant", select->tenant, "Only this tenant's")
+      ->check(NotBlank)
+      ->type_name("TENANT");
   list->add_option("--key-prefix", select->key_prefix,
                    "Only those whose key begins so, as `tensor list` prints keys")
+      ->check(NotBlank)
       ->type_name("PREFIX");
   CLI::Option* pinned = list->add_flag_callback(
       "--pinned", [select] { select->pinned = true; }, "Only those that somebody pins");
@@ -64,8 +71,10 @@ void AddEvents(CLI::App* app, Command* command) {
   CLI::App* events =
       AddVerb(app, "events", "What happens, as it happens, until stopped", Verb::kEvents, command);
   OneOf(InOneWord(events->add_option("--type", args->types, "Only of these types")), kEvents);
-  events->add_option("--tier", args->tier, "Only of this tier")->type_name("TIER");
-  events->add_option("--tenant", args->tenant, "Only of this tenant")->type_name("TENANT");
+  events->add_option("--tier", args->tier, "Only of this tier")->check(NotBlank)->type_name("TIER");
+  events->add_option("--tenant", args->tenant, "Only of this tenant")
+      ->check(NotBlank)
+      ->type_name("TENANT");
   events
       ->add_option("--occupancy", args->occupancy_ms,
                    "Also a sample of every tier each so many milliseconds")
@@ -101,7 +110,7 @@ void AddInspection(CLI::App* app, Command* command) {
   CLI::App* health =
       AddVerb(app, "health", "Whether the daemon serves and each tier is well; exit code 1: not",
               Verb::kHealth, command);
-  health->add_option("tier", command->tier, "Only this tier")->type_name("TIER");
+  health->add_option("tier", command->tier, "Only this tier")->check(NotBlank)->type_name("TIER");
   AddScripting(health, command);
 }
 

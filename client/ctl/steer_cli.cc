@@ -10,11 +10,16 @@ namespace {
 
 void AddSelection(CLI::App* app, Command* command) {
   SelectArgs* select = &command->select;
-  app->add_option("--tenant", select->tenant, "Whose tensors")->required()->type_name("TENANT");
+  app->add_option("--tenant", select->tenant, "Whose tensors")
+      ->required()
+      ->check(NotBlank)
+      ->type_name("TENANT");
   app->add_option("ids", select->ids,
                   "Their handles, or their keys as `tensor list` prints them (default: all of the "
-                  "tenant's that --key-prefix and --kind allow)");
+                  "tenant's that --key-prefix and --kind allow)")
+      ->check(NotBlank);
   app->add_option("--key-prefix", select->key_prefix, "Without ids: only keys that begin so")
+      ->check(NotBlank)
       ->type_name("PREFIX");
   OneOf(app->add_option("--kind", select->kind, "Without ids: only of this kind"),
         "weight|kv_cache|activation|optimizer_state|other");
@@ -22,7 +27,10 @@ void AddSelection(CLI::App* app, Command* command) {
 
 void AddMoves(CLI::App* app, Command* command) {
   CLI::App* evict = AddVerb(app, "evict", "Move tensors out of a tier", Verb::kEvict, command);
-  evict->add_option("tier", command->tier, "Which tier")->required()->type_name("TIER");
+  evict->add_option("tier", command->tier, "Which tier")
+      ->required()
+      ->check(NotBlank)
+      ->type_name("TIER");
   AddSize(evict, "--to", "Until it holds at most this much (default 0: all that is not pinned)",
           &command->evict_to);
   AddTimeout(evict, command);
@@ -31,7 +39,10 @@ void AddMoves(CLI::App* app, Command* command) {
       "Move a tenant's tensors to a tier, and wait for it; with no ids, no --key-prefix and no "
       "--kind: all of them",
       Verb::kSwap, command);
-  swap->add_option("--to", command->tier, "Which tier")->required()->type_name("TIER");
+  swap->add_option("--to", command->tier, "Which tier")
+      ->required()
+      ->check(NotBlank)
+      ->type_name("TIER");
   AddSelection(swap, command);
   AddTimeout(swap, command);
   CLI::App* prefetch =
@@ -40,6 +51,7 @@ void AddMoves(CLI::App* app, Command* command) {
               "--key-prefix and no --kind: all of them",
               Verb::kPrefetch, command);
   prefetch->add_option("--to", command->tier, "Which tier (default: the fastest)")
+      ->check(NotBlank)
       ->type_name("TIER");
   AddSelection(prefetch, command);
 }
@@ -49,13 +61,18 @@ void AddSizes(CLI::App* app, Command* command) {
                              "Give a tier another capacity until the daemon restarts; what no "
                              "longer fits moves down first",
                              Verb::kResize, command);
-  resize->add_option("tier", command->tier, "Which tier")->required()->type_name("TIER");
+  resize->add_option("tier", command->tier, "Which tier")
+      ->required()
+      ->check(NotBlank)
+      ->type_name("TIER");
   AddSize(resize, "capacity", "Its new capacity", &command->resize_to)->required();
   AddTimeout(resize, command);
   CLI::App* compact =
       AddVerb(app, "compact", "Empty sparse chunks of a tier and give their memory back",
               Verb::kCompact, command);
-  compact->add_option("tier", command->tier, "Which tier (default: all)")->type_name("TIER");
+  compact->add_option("tier", command->tier, "Which tier (default: all)")
+      ->check(NotBlank)
+      ->type_name("TIER");
   AddTimeout(compact, command);
 }
 
@@ -63,7 +80,10 @@ void AddWatermark(CLI::App* app, Command* command) {
   CLI::App* watermark = AddNoun(app, "watermark", "Watermarks: when a tier starts to demote");
   CLI::App* set = AddVerb(watermark, "set", "Set a tier's watermarks until the daemon restarts",
                           Verb::kWatermarkSet, command);
-  set->add_option("tier", command->tier, "Which tier")->required()->type_name("TIER");
+  set->add_option("tier", command->tier, "Which tier")
+      ->required()
+      ->check(NotBlank)
+      ->type_name("TIER");
   set->add_option("--high", command->high, "Share of the capacity at which demotion starts")
       ->required()
       ->check(CLI::Range(0.0, 1.0));

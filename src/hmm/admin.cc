@@ -82,9 +82,9 @@ Manager::OpId Manager::ResizeTier(std::string_view name, Bytes bytes, TimePoint 
   // The bound of ValidateWatermarks, which the new size has to keep.
   if (medium.options().reserve > *size / 2) {
     return answer(Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
-                        absl::StrCat("tier ", std::string(name), ": ", *size,
-                                     " bytes are less than twice its reserve of ",
-                                     medium.options().reserve, "; lower that first")));
+                        absl::StrCat("tier ", std::string(name), ": ", FormatBytes(*size),
+                                     " are less than twice its reserve of ",
+                                     FormatBytes(medium.options().reserve), "; lower that first")));
   }
   if (medium.limit() < medium.capacity()) {
     return answer(

@@ -353,9 +353,10 @@ absl::StatusOr<TenantId> Core::TenantFor(std::optional<SessionId> viewer,
   } else if (const auto tenant = store.FindTenant(name); tenant.has_value()) {
     return *tenant;
   }
-  return Error(absl::StatusCode::kNotFound, Reason::kNotFound,
-               absl::StrCat("no tenant '", std::string(name),
-                            "'; tenants are named as ListSessions shows them, such as uid:1000"));
+  return Error(
+      absl::StatusCode::kNotFound, Reason::kNotFound,
+      absl::StrCat("no tenant '", std::string(name),
+                   "'; tenants are named as `hmmctl session list` shows them, such as uid:1000"));
 }
 
 absl::StatusOr<Session*> Core::Active(SessionId id) {

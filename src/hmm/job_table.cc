@@ -50,7 +50,8 @@ absl::Status JobTable::CheckJob(const Session& session, const JobArgs& args,
   const auto last = jobs_.lower_bound({session.id + 1, 0});
   if (static_cast<std::size_t>(std::distance(first, last)) >= limits.jobs_per_session_max) {
     return QueueFull(absl::StrCat("the session has all of its ", limits.jobs_per_session_max,
-                                  " jobs; forget those that ended"));
+                                  " jobs; take the results of those that ended (Poll or Wait), or "
+                                  "let go of their Job objects"));
   }
   if (fragments > limits.fragments_max - std::min(limits.fragments_max, fragments_)) {
     return QueueFull(absl::StrCat(fragments_, " fragments are under way, ", fragments,

@@ -2,6 +2,7 @@
 #include "hmm/resize_op.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,9 @@ constexpr std::size_t kCopiesPerLook = 8192;
 constexpr std::size_t kVictimsPerLook = 256;
 constexpr std::size_t kWindowsAtOnce = 64;
 constexpr Bytes kGiveBackPerLook = 32 * kMiB;  // the kernel zeroes nothing, but unmaps page by page
+
+// For a person, and exact.
+std::string Sized(Bytes bytes) { return absl::StrCat(FormatBytes(bytes), " (", bytes, " bytes)"); }
 
 }  // namespace
 
@@ -51,10 +55,11 @@ bool ResizeOp::CountPinned() {
 }
 
 absl::Status ResizeOp::PinnedError(Bytes smallest) const {
-  absl::Status status = Error(absl::StatusCode::kFailedPrecondition, Reason::kPinned,
-                              absl::StrCat("tier ", medium().name(), " cannot shrink to ", bytes_,
-                                           " bytes: pins and leased regions hold ", pinned_,
-                                           " bytes of it; now it could have ", smallest, " bytes"));
+  absl::Status status =
+      Error(absl::StatusCode::kFailedPrecondition, Reason::kPinned,
+            absl::StrCat("tier ", medium().name(), " cannot shrink to ", Sized(bytes_),
+                         ": pins and leased regions hold ", Sized(pinned_),
+                         " of it; now it could have ", Sized(smallest)));
   status = WithDetail(status, "pinned_bytes", absl::StrCat(pinned_));
   return WithDetail(status, "smallest_bytes", absl::StrCat(smallest));
 }
@@ -157,8 +162,8 @@ bool ResizeOp::Stuck() {
 absl::Status ResizeOp::StuckError() const {
   if (saw_pinned_) return PinnedError(std::max(medium().ledger().used(), bytes_));
   return Error(absl::StatusCode::kFailedPrecondition, Reason::kFull,
-               absl::StrCat("tier ", medium().name(), " cannot shrink to ", bytes_,
-                            " bytes: it holds ", medium().ledger().used(),
+               absl::StrCat("tier ", medium().name(), " cannot shrink to ", Sized(bytes_),
+                            ": it holds ", Sized(medium().ledger().used()),
                             ", and what should leave has no room below and may not be dropped"));
 }
 
@@ -185,8 +190,8 @@ bool ResizeOp::Finish(const absl::Status& status) {
 void ResizeOp::End(const absl::Status& why) {
   (void)Finish(why.ok() ? Error(absl::StatusCode::kDeadlineExceeded, Reason::kDeadline,
                                 absl::StrCat("the deadline passed; tier ", medium().name(),
-                                             " keeps its ", old_, " bytes, of which ",
-                                             medium().ledger().used(), " are in use"))
+                                             " keeps its ", Sized(old_), ", of which ",
+                                             Sized(medium().ledger().used()), " are in use"))
                         : why);
 }
 

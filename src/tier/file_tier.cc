@@ -190,8 +190,8 @@ absl::StatusOr<Bytes> FileTier::SizeFor(Bytes bytes) const {
   const Bytes rounded = RoundUpSaturated(bytes, page_);
   if (bytes == 0 || rounded > kCapacityMax) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
-                 absl::StrCat("tier ", name(), " cannot have ", bytes, " bytes; ask for 1 to ",
-                              kCapacityMax));
+                 absl::StrCat("tier ", name(), " cannot have ", FormatBytes(bytes),
+                              "; ask for 1 B to ", FormatBytes(kCapacityMax)));
   }
   return rounded;
 }

@@ -372,16 +372,17 @@ absl::StatusOr<Bytes> HostTier::SizeFor(Bytes bytes) const {
   const Bytes rounded = RoundUpSaturated(bytes, chunk_);
   if (bytes == 0 || rounded > kCapacityMax) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kBadSize,
-                 absl::StrCat("tier ", name(), " cannot have ", bytes, " bytes; ask for 1 to ",
-                              kCapacityMax));
+                 absl::StrCat("tier ", name(), " cannot have ", FormatBytes(bytes),
+                              "; ask for 1 B to ", FormatBytes(kCapacityMax)));
   }
   for (const auto& [tenant, home] : homes_) {
     // Clients have mapped it, and it is sealed.
     if (rounded <= home.arena->bytes()) continue;
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kTooLarge,
-                 absl::StrCat("tier ", name(), " cannot grow to ", rounded,
-                              " bytes while it runs: its tenants have address space for ",
-                              home.arena->bytes(), "; change the capacity in the configuration"));
+                 absl::StrCat("tier ", name(), " cannot grow to ", FormatBytes(rounded),
+                              " while it runs: its tenants have address space for ",
+                              FormatBytes(home.arena->bytes()),
+                              "; change the capacity in the configuration"));
   }
   return rounded;
 }

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/ctl/cli.h"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include "client/ctl/cli_parts.h"
 #include "support/catch.h"
+#include "support/temp_dir.h"
 
 namespace hmm::ctl {
 namespace {
@@ -192,6 +199,29 @@ TEST_CASE("a refused word is told those that are for people") {
   CHECK_THAT(refused("tcsh"), Catch::Contains("bash|zsh|fish") && !Catch::Contains("man"));
 }
 
+TEST_CASE("a word that is no verb is named, behind a noun too") {
+  const auto word_of = [](std::vector<const char*> words) {
+    const testing::TempDir dir;
+    std::fflush(stderr);
+    const int kept = dup(2);
+    std::FILE* const file = std::fopen(dir.File("err").c_str(), "w");
+    dup2(fileno(file), 2);
+    CHECK_FALSE(Parse(std::move(words)).command);
+    std::fflush(stderr);
+    dup2(kept, 2);
+    close(kept);
+    std::fclose(file);
+    std::ifstream in(dir.File("err"));
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  CHECK_THAT(word_of({"lst"}), Catch::Contains("'lst' is no verb"));
+  CHECK_THAT(word_of({"tier", "lst"}), Catch::Contains("'tier lst' is no verb"));
+  CHECK_THAT(word_of({"--dir", "d", "watermark", "-o", "json", "get"}),
+             Catch::Contains("'watermark get' is no verb"));
+  CHECK_THAT(word_of({"tier"}), Catch::Contains("subcommand"));
+  CHECK_THAT(word_of({"tier", "list", "--nope"}), Catch::Contains("--nope"));
+}
+
 TEST_CASE("wrong usage is exit code 2") {
   const std::vector<std::vector<const char*>> wrong = {
       {},
@@ -253,6 +283,18 @@ TEST_CASE("wrong usage is exit code 2") {
       {"replay", "t", "--worker", "1"},
       {"replay", "t", "--forecast", "1,x"},
       {"status", "-q"},
+      {"tensor", "list", "--tier", ""},
+      {"tensor", "list", "--tenant", ""},
+      {"tensor", "list", "--key-prefix", ""},
+      {"events", "--tier", ""},
+      {"events", "--tenant="},
+      {"health", ""},
+      {"explain", "1", "--tenant", ""},
+      {"compact", ""},
+      {"evict", ""},
+      {"prefetch", "--tenant", "t", "--to", ""},
+      {"swap", "--tenant", "t", "--to", "ddr0", "--key-prefix", ""},
+      {"swap", "--tenant", "t", "--to", "ddr0", ""},
   };
   for (const auto& words : wrong) {
     std::string line;
