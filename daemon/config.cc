@@ -39,7 +39,20 @@ absl::Status Refuse(const Place& at, std::string_view what) {
 
 std::size_t LineOf(const toml::node& node) { return node.source().begin.line; }
 
+// "0.02" and the like: a ratio that was put into quotes. Zero is none: nothing is a size too.
+std::optional<double> QuotedRatio(std::string_view text) {
+  double number = 0;
+  if (!absl::SimpleAtod(ToAbsl(text), &number) || !(number > 0 && number <= 1)) return std::nullopt;
+  return number;
+}
+
 absl::StatusOr<Bytes> SizeOf(const Place& at, std::string_view text) {
+  if (const auto ratio = QuotedRatio(text); ratio.has_value() && *ratio < 1) {
+    return Refuse(at, Cat("'", text,
+                          "' has no unit, and a ratio is no size here (where one is "
+                          "meant it is written without quotes); write ",
+                          Expected(KeyType::kSize, "")));
+  }
   absl::StatusOr<Bytes> bytes = ParseBytes(text);
   if (bytes.ok()) {
     // "64" would be bytes where its writer meant MiB, as likely as not. None is none in any unit.
@@ -70,6 +83,10 @@ absl::StatusOr<Share> ShareOf(const Place& at, const toml::node& node) {
   const auto text = node.value<std::string>();
   if (!text.has_value()) return Refuse(at, Cat("write ", wants));
   if (!text->ends_with('%')) {
+    if (const auto ratio = QuotedRatio(*text); ratio.has_value() && *ratio < 1) {
+      return Refuse(at, Cat("'", *text, "' has no unit; if it is a ratio, write \"", *ratio * 100,
+                            "%\", else ", wants));
+    }
     HMM_ASSIGN_OR_RETURN(const Bytes bytes, SizeOf(at, *text));
     return Share{.bytes = bytes};
   }
@@ -113,6 +130,9 @@ absl::StatusOr<double> RatioOf(const Place& at, const toml::node& node) {
     std::string text = node.value<std::string>().value_or("");
     if (text.ends_with('%') && absl::SimpleAtod(text.substr(0, text.size() - 1), &percent)) {
       return Refuse(at, Cat("'", text, "' is a percentage; write ", percent / 100));
+    }
+    if (const auto ratio = QuotedRatio(text); ratio.has_value()) {
+      return Refuse(at, Cat("'", text, "': a ratio is written without quotes; write ", *ratio));
     }
     return Refuse(at, Cat("write ", Expected(KeyType::kRatio, "")));
   }

@@ -56,8 +56,13 @@ absl::StatusOr<Bytes> ParseBytes(std::string_view text) {
   double value = 0;
   if (digits.find('.') == absl::string_view::npos) return refuse("too large");
   if (!absl::SimpleAtod(digits, &value)) return refuse("not a number");
-  if (value * static_cast<double>(factor) >= 0x1p63) return refuse("too large");
-  return static_cast<Bytes>(std::llround(value * static_cast<double>(factor)));
+  const double bytes = value * static_cast<double>(factor);
+  if (bytes >= 0x1p63) return refuse("too large");
+  // What is less than a byte must not pass for nothing: "0.2" is a mistake, "0" may be meant.
+  if ((value > 0 && bytes < 1) || (factor == 1 && bytes != std::floor(bytes))) {
+    return refuse("a fraction of a byte");
+  }
+  return static_cast<Bytes>(std::llround(bytes));
 }
 
 std::string FormatBytes(Bytes bytes) {

@@ -27,7 +27,8 @@ constexpr Bytes RoundDown(Bytes n, Bytes unit) { return n / unit * unit; }
 
 // Parses "64KiB", "8GiB", "1.5MiB", "4096" (bytes). Units: B, KiB, MiB, GiB, TiB. A decimal unit
 // ("MB") or a bare unit is INVALID_ARGUMENT with an example of what is accepted: a mistaken factor
-// of 1.05 is worse than a refusal.
+// of 1.05 is worse than a refusal. So is a fraction of a byte; of larger units the nearest byte is
+// taken.
 absl::StatusOr<Bytes> ParseBytes(std::string_view text);
 
 // "1.5 GiB", "64 KiB", "12 B": at most one decimal, as zpool(8) prints.

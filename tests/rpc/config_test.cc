@@ -167,6 +167,37 @@ TEST_CASE("units that are not ours are refused with what to write", "[case 28]")
   CHECK_THAT(Refusal("[limits]\nbatch_max = 1.5\n"), Contains("whole number"));
 }
 
+TEST_CASE("a ratio in quotes is no size, and never counts as nothing", "[case 28]") {
+  const std::string tier = "[[tier]]\nname = \"ddr0\"\nkind = \"ddr\"\ncapacity = ";
+  const std::string tenant = std::string(kDdr) + "[[tenant]]\nname = \"uid:7\"\nresident_max = ";
+  // Shares: a percentage is what they take for it.
+  CHECK_THAT(
+      Refusal(std::string(kDdr) + "reserve = \"0.02\"\n"),
+      StartsWith("hmmd.toml:5: tier[0].reserve: '0.02' has no unit") && Contains("write \"2%\""));
+  CHECK_THAT(Refusal(tier + "\"0.2\"\n"),
+             Contains("tier[0].capacity: '0.2' has no unit") && Contains("write \"20%\""));
+  CHECK_THAT(Refusal(tier + "\"0.8\"\n"), Contains("write \"80%\""));
+  CHECK_THAT(Refusal(tenant + "\"0.25\"\n"),
+             Contains("resident_max: '0.25' has no unit") && Contains("write \"25%\""));
+  CHECK_THAT(Refusal(tenant + "{ ddr0 = \"0.25\" }\n"),
+             Contains("resident_max.ddr0: '0.25' has no unit") && Contains("write \"25%\""));
+  // Sizes and rates take none.
+  CHECK_THAT(Refusal("[limits]\nattached_max = \"0.1\"\n"),
+             StartsWith("hmmd.toml:2: limits.attached_max: '0.1' has no unit") &&
+                 Contains("without quotes") && Contains("\"64KiB\""));
+  CHECK_THAT(Refusal(std::string(kDdr) + "link_bandwidth = \"0.5/s\"\n"),
+             Contains("'0.5' has no unit"));
+  // Nor is a part of a byte a size, in whatever unit.
+  for (const char* size : {"1.5", "0.2B", "1.5B", "0.0001KiB"}) {
+    CHECK_THAT(Refusal(std::string(kDdr) + "reserve = \"" + size + "\"\n"),
+               Contains(size) && Contains("a fraction of a byte"));
+  }
+  CHECK(Read(std::string(kDdr) + "reserve = \"0.5MiB\"\n")->tiers[0].reserve_bytes == 512 * kKiB);
+  // Where a ratio is meant.
+  CHECK_THAT(Refusal(std::string(kDdr) + "high = \"0.85\"\n"),
+             Contains("tier[0].high: '0.85': a ratio is written without quotes; write 0.85"));
+}
+
 TEST_CASE("tiers that contradict themselves") {
   CHECK_THAT(Refusal(std::string(kDdr) + "high = 0.7\nlow = 0.8\n"), Contains("tier ddr0"));
   CHECK_THAT(Refusal(std::string(kDdr) + "reserve = \"2GiB\"\n"), Contains("reserve"));
