@@ -32,7 +32,8 @@ constexpr Key<Config> kConfigKeys[] = {
      "admin.sock "
      "is always 0600."},
     {"daemon", "stop_timeout", kTime, HMM_SLOT(stop_timeout), "", "",
-     "How long calls under way may take to end after SIGTERM."},
+     "How long calls and copies under way may take to end after SIGTERM. A second later the daemon "
+     "ends without those that are stuck."},
     {"daemon", "commit_headroom", kSize, HMM_SLOT(commit_headroom), "", "",
      "Memory that is left to the rest of the machine and of the cgroup; commits stop before it."},
     {"daemon", "flash_engine", kChoice, HMM_SLOT(flash_engine), "auto|io_uring|workers", "",

@@ -137,7 +137,7 @@ absl::StatusOr<std::unique_ptr<tier::Tier>> Daemon::CreateTier(const TierConfig&
 }
 
 absl::Status Daemon::CreateCore() {
-  FlashEngine engine = CreateFlashEngine(config_, tenant_->executor());
+  FlashEngine engine = CreateFlashEngine(config_, tenant_->executor(), under_way_);
   copier_ = std::move(engine.copier);
   const bool paced = std::any_of(config_.tiers.begin(), config_.tiers.end(),
                                  [](const TierConfig& tier) { return tier.link_bandwidth > 0; });
@@ -382,11 +382,14 @@ void Daemon::Stop() {
       admin_->StopListening();
     });
     listeners_.clear();
-    // 2. Calls under way end. The admin server first: its calls need the core.
-    const auto deadline =
-        std::chrono::duration_cast<std::chrono::milliseconds>(config_.stop_timeout);
-    admin_->Shutdown(std::min(deadline, std::chrono::milliseconds(1000)));
-    tenant_->Shutdown(deadline);
+    // 2. Calls under way end, all within one stop_timeout. The admin server first: its calls need
+    // the core; a stuck one of them leaves tenants' calls the larger half.
+    using std::chrono::milliseconds;
+    const TimePoint until = clock_.Now() + config_.stop_timeout;
+    const auto timeout = std::chrono::duration_cast<milliseconds>(config_.stop_timeout);
+    admin_->Shutdown(std::min(timeout / 2, milliseconds(1000)));
+    const auto left = std::chrono::duration_cast<milliseconds>(until - clock_.Now());
+    tenant_->Shutdown(std::max(left, milliseconds(0)));
     // 3. Sessions and the io thread.
     OnIo([this] { sessions_->Stop(); });
     io_work_.reset();

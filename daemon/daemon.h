@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "copy/copier.h"
 #include "copy/fragment_copier.h"
+#include "copy/under_way.h"
 #include "daemon/calibration_file.h"
 #include "daemon/config.h"
 #include "daemon/flash_engine.h"
@@ -48,9 +49,11 @@ class Daemon {
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const Config& config);
   ~Daemon();  // stops
 
-  // Drains, lets calls under way end (config.stop_timeout at most), removes the sockets.
-  // Idempotent.
+  // Drains, lets calls under way end (config.stop_timeout at most), removes the sockets, and waits
+  // for the copies, which a medium may hold up without end (stop_guard.h). Idempotent.
   void Stop();
+  // What has been handed to the copiers and has not ended. Any thread, also while Stop runs.
+  const copy::UnderWay& under_way() const { return under_way_; }
 
   Executor& executor() { return tenant_->executor(); }
 
@@ -77,6 +80,7 @@ class Daemon {
   ConnectionBudget budget_;
   HealthState health_;  // the executor's
   SteadyClock clock_;
+  copy::UnderWay under_way_;
 
   // In the order of their lives: what stands below may use what stands above.
   std::optional<LockFile> lock_;

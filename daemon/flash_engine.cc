@@ -22,11 +22,12 @@ constexpr Bytes kRunningBytes = 16 * kMiB;
 
 }  // namespace
 
-FlashEngine CreateFlashEngine(const Config& config, Executor& executor) {
+FlashEngine CreateFlashEngine(const Config& config, Executor& executor, copy::UnderWay& under_way) {
   FlashEngine engine;
-  engine.copier = copy::CreateWorkerCopier(
-      executor,
-      {.threads = static_cast<unsigned>(config.copy_threads), .io_unit = config.copy_io_unit});
+  engine.copier =
+      copy::CreateWorkerCopier(executor, {.threads = static_cast<unsigned>(config.copy_threads),
+                                          .io_unit = config.copy_io_unit,
+                                          .under_way = &under_way});
   engine.note = kWorkers;
   const bool flash =
       std::any_of(config.tiers.begin(), config.tiers.end(),
@@ -35,6 +36,7 @@ FlashEngine CreateFlashEngine(const Config& config, Executor& executor) {
   copy::UringCopierOptions options;
   options.depth = static_cast<unsigned>(config.flash_depth);
   options.io_unit = config.copy_io_unit;
+  options.under_way = &under_way;
   absl::StatusOr<std::unique_ptr<copy::Copier>> ring =
       copy::CreateUringCopier(executor, std::move(options));
   if (!ring.ok()) {

@@ -12,6 +12,7 @@
 #include "base/executor.h"
 #include "base/units.h"
 #include "copy/copier.h"
+#include "copy/under_way.h"
 #include "daemon/config.h"
 
 namespace hmm::daemon {
@@ -25,7 +26,7 @@ struct FlashEngine {
   Bytes running_bytes = 0;
 };
 
-// REQUIRES: checked. `executor` outlives the copier.
-FlashEngine CreateFlashEngine(const Config& config, Executor& executor);
+// REQUIRES: checked. `executor` and `under_way`, which is told of each copy, outlive the copier.
+FlashEngine CreateFlashEngine(const Config& config, Executor& executor, copy::UnderWay& under_way);
 
 }  // namespace hmm::daemon

@@ -28,6 +28,7 @@
 #include "daemon/listen.h"
 #include "daemon/log_format.h"
 #include "daemon/notify.h"
+#include "daemon/stop_guard.h"
 #include "daemon/text.h"
 #include "daemon/version.h"
 
@@ -148,7 +149,9 @@ std::string ManText(const CLI::App& app) {
   page.Section("ENVIRONMENT");
   page.Term("HMM_DIR", "As --dir, which goes first. Clients and hmmctl look there too.");
   page.Section("EXIT STATUS");
-  page.Paragraph("0: stopped as asked. 1: failed, with a word on standard error. 2: wrong usage.");
+  page.Paragraph(
+      "0: stopped as asked, also where a drive hung and its copies were left; the log says so. 1: "
+      "failed, with a word on standard error. 2: wrong usage.");
   page.Section("SEE ALSO");
   page.Paragraph("hmmctl(1), hmmd.toml(5)");
   return page.text();
@@ -190,6 +193,9 @@ absl::Status CheckDescriptors() {
                    "; raise it (ulimit -n, LimitNOFILE=)"));
 }
 
+// Beyond stop_timeout: calls that were cancelled end, sessions too, memory is given back.
+constexpr Duration kStopGrace = std::chrono::seconds(1);
+
 absl::Status Run(const Arguments& arguments) {
   HMM_RETURN_IF_ERROR(CheckDescriptors());
   HMM_ASSIGN_OR_RETURN(Resources resources, DetectResources());
@@ -220,7 +226,10 @@ absl::Status Run(const Arguments& arguments) {
   StartWatchdog(daemon->executor());
   signals.Await();
   NotifyStopping("draining");
-  daemon->Stop();
+  {
+    const StopGuard guard(config.stop_timeout + kStopGrace, daemon->under_way());
+    daemon->Stop();
+  }
   spdlog::info("stopped");
   return absl::OkStatus();
 }

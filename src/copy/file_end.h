@@ -40,6 +40,11 @@ struct End {
 // The executor's thread.
 End EndOf(const tier::Tier& tier, const tier::Extent& extent);
 
+// The tier that a copy waits for if any: its file's, else its target's.
+inline const std::string& SlowTier(const End& from, const End& to) {
+  return from.file() ? from.tier : to.tier;
+}
+
 // The memory at `at` if the file's I/O can use it for `bytes` as it is: aligned, and the extent
 // covers the padding. nullptr: it takes a bounce buffer.
 std::byte* Straight(const End& memory, const End& file, Bytes at, Bytes bytes);

@@ -94,6 +94,7 @@ class UringCopier final : public Copier {
       : executor_(executor),
         io_unit_(std::clamp(RoundUp(std::min(options.io_unit, kIoUnitMax), kFilePage), kFilePage,
                             kIoUnitMax)),
+        under_way_(options.under_way),
         on_result_(std::move(options.on_result)),
         wake_(std::move(wake)),
         buffers_(io_unit_),
@@ -129,6 +130,7 @@ class UringCopier final : public Copier {
 
   Executor& executor_;
   const Bytes io_unit_;
+  UnderWay* const under_way_;
   absl::AnyInvocable<std::int32_t(const UringIo&, std::int32_t)> on_result_;
   const SteadyClock clock_;
   share::UniqueFd wake_;
@@ -198,6 +200,7 @@ void UringCopier::Submit(const CopyJob& job, CopyDone done) {
   entry->bytes = job.bytes;
   entry->expected = job.expected_checksum;
   entry->done = std::move(done);
+  if (under_way_ != nullptr) under_way_->Begin(SlowTier(entry->from, entry->to));
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
@@ -452,6 +455,7 @@ void UringCopier::EndIfDone(Job& job) {
   }
   if (result.status.ok() && job.to.file()) result.checksum = found;
   if (job.issued > 0) result.elapsed = clock_.Now() - job.start;
+  if (under_way_ != nullptr) under_way_->End(SlowTier(job.from, job.to));
   executor_.Post([done = std::move(job.done), result = std::move(result)]() mutable {
     std::move(done)(std::move(result));
   });

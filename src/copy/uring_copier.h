@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "base/executor.h"
 #include "copy/copier.h"
+#include "copy/under_way.h"
 
 namespace hmm::copy {
 
@@ -37,6 +38,7 @@ struct UringCopierOptions {
   unsigned depth = 32;       // reads and writes under way at once; 1 to 4096
   Bytes io_unit = 1 * kMiB;  // largest single read or write, and the bounce buffers' size (at most
                              // `depth` of them, kept); rounded up to 4096, at most 1 GiB
+  UnderWay* under_way = nullptr;  // told of each copy; outlives the copier
   // For tests: what it returns is taken for the kernel's result (bytes, or -errno). The ring's
   // thread.
   absl::AnyInvocable<std::int32_t(const UringIo& io, std::int32_t result)> on_result;

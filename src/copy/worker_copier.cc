@@ -133,6 +133,7 @@ class WorkerCopier final : public Copier {
       : executor_(executor),
         io_unit_(std::max(kFilePage, RoundUp(options.io_unit, kFilePage))),
         buffers_(io_unit_),
+        under_way_(options.under_way),
         pool_(std::max(1U, options.threads)) {}
 
   // thread_pool's own destructor would drop what still waits for a thread.
@@ -142,10 +143,13 @@ class WorkerCopier final : public Copier {
     HMM_CHECK(job.from != nullptr && job.to != nullptr);
     HMM_CHECK(job.bytes <= job.source.length && job.bytes <= job.target.length);
     // Tiers are of the executor's thread: all that the pool needs of them is looked up here.
-    boost::asio::post(pool_, [this, from = EndOf(*job.from, job.source),
-                              to = EndOf(*job.to, job.target), bytes = job.bytes,
+    End from = EndOf(*job.from, job.source);
+    End to = EndOf(*job.to, job.target);
+    if (under_way_ != nullptr) under_way_->Begin(SlowTier(from, to));
+    boost::asio::post(pool_, [this, from = std::move(from), to = std::move(to), bytes = job.bytes,
                               expected = job.expected_checksum, done = std::move(done)]() mutable {
       CopyResult result = Copy(from, to, bytes, expected);
+      if (under_way_ != nullptr) under_way_->End(SlowTier(from, to));
       executor_.Post([done = std::move(done), result = std::move(result)]() mutable {
         std::move(done)(std::move(result));
       });
@@ -179,6 +183,7 @@ class WorkerCopier final : public Copier {
   Executor& executor_;
   const Bytes io_unit_;
   BufferPool buffers_;
+  UnderWay* const under_way_;
   boost::asio::thread_pool pool_;  // last: its threads use all of the above
 };
 

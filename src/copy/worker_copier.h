@@ -14,6 +14,7 @@
 
 #include "base/executor.h"
 #include "copy/copier.h"
+#include "copy/under_way.h"
 
 namespace hmm::copy {
 
@@ -21,6 +22,7 @@ struct WorkerCopierOptions {
   unsigned threads = 2;      // copies under way at once; at least 1
   Bytes io_unit = 1 * kMiB;  // largest single pread/pwrite, and the bounce buffer's size (one a
                              // thread, kept); rounded up to 4096
+  UnderWay* under_way = nullptr;  // told of each copy; outlives the copier
 };
 
 // `executor` outlives the copier; the destructor waits for copies under way, whose completions are

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <future>
 #include <new>
 #include <string>
 #include <thread>
@@ -225,6 +227,53 @@ TEST_CASE("a medium that hangs stalls nobody who does not need it") {
     CHECK(HasPattern(*pin, i));
   }
   CHECK(daemon.Terminate() == 0);
+}
+
+TEST_CASE("a medium that hangs does not keep SIGTERM from ending the daemon") {
+  for (const Engine engine : Engines()) {
+    INFO(NameOf(engine));
+    FaultyFlash flash;
+    std::string config = ConfigOf(engine);
+    const std::string daemon_section = "[daemon]\n";
+    config.insert(config.find(daemon_section) + daemon_section.size(), "stop_timeout = \"1s\"\n");
+    DaemonProcess daemon(HMMD_BINARY, config);
+    const auto client = ConnectTo(daemon.dir());
+    const Tensor below = Put(*client, 128 * kKiB, 1);
+    REQUIRE(client->Swap(below, {.tier = "flash0"}).ok());
+    flash.Set(Fault::kHang, 1000);
+    auto pending = std::async(std::launch::async, [&] {
+      return client->Acquire(below, {.timeout = milliseconds(60'000)}).status();
+    });
+    CHECK(WaitUntil([&] { return flash.control().hanging > 0; }));
+    // A daemon that stays is let go, so that the test fails instead of hanging as well.
+    std::promise<void> ended;
+    auto rescue = std::async(std::launch::async, [&, end = ended.get_future()] {
+      if (end.wait_for(std::chrono::seconds(15)) == std::future_status::timeout) {
+        flash.Set(Fault::kNone, 0);
+      }
+    });
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(daemon.Terminate() == 0);
+    const auto took = std::chrono::steady_clock::now() - start;
+    ended.set_value();
+    CHECK(took < std::chrono::seconds(3));  // stop_timeout and 2 s
+    INFO(daemon.Log());
+    CHECK(daemon.Log().find("flash0: 1 copy") != std::string::npos);
+    CHECK_FALSE(std::filesystem::exists(daemon.dir() + "/hmm.sock"));
+    // Who waited is told at once, not at its deadline.
+    REQUIRE(pending.wait_for(std::chrono::seconds(5)) == std::future_status::ready);
+    const absl::Status told = pending.get();
+    INFO(told);
+    CHECK_FALSE(told.ok());
+    CHECK_FALSE(ReasonOfStatus(told).empty());
+    std::printf("%-8s hang: SIGTERM ended it after %lld ms; who waited: %s\n", NameOf(engine),
+                static_cast<long long>(std::chrono::duration_cast<milliseconds>(took).count()),
+                told.ToString().c_str());
+    // No lock is left behind.
+    flash.Set(Fault::kNone, 0);
+    daemon.Start();
+    CHECK(daemon.Terminate() == 0);
+  }
 }
 
 TEST_CASE("a flash that fails for good goes offline, and that is said") {
