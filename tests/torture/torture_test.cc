@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -169,14 +170,27 @@ TEST_CASE("case 22: a client dies between any two instructions of the pin path",
   MakeShared(*client);
   const Ledger baseline = Baseline(daemon);
   const std::uint64_t samples = FromEnvironment("TORTURE_KILLS", 1000) / 10;
+  std::uint64_t inside = 0;
+  std::set<unsigned long long> places;
+  unsigned long long round = 0;
   for (std::uint64_t i = 0; i < samples; ++i) {
     const std::string answer = victims.Ask("step " + std::to_string(Seed() * 7919 + i));
     INFO(answer);
-    REQUIRE(answer.rfind("stepped", 0) == 0);
+    unsigned long long place = 0;
+    char where[16] = "";
+    REQUIRE(std::sscanf(answer.c_str(), "stepped %llu of %llu %15s", &place, &round, where) == 3);
+    if (std::strcmp(where, "inside") == 0) ++inside, places.insert(place);
     // The daemon goes on at once: what the dead may have pinned can be moved by others soon.
     if (i % 10 == 9) RequireSettled(daemon, baseline, answer);
   }
   RequireShared(*client);
+  std::printf(
+      "pin path: a round of %llu instructions; %llu of %llu died in the library, at %zu "
+      "places\n",
+      round, static_cast<unsigned long long>(inside), static_cast<unsigned long long>(samples),
+      places.size());
+  CHECK(inside >= samples / 2);
+  CHECK(places.size() >= std::min<std::size_t>(round, samples) / 4);
 }
 
 TEST_CASE("64 clients die at once, and the others' calls go on") {

@@ -12,13 +12,14 @@
 //   soak N                   N engines whose blocks fit nowhere together -> "soaking N"
 //   progress                 blocks read by each of them   -> "progress MIN"
 //   total                    blocks read by all of them    -> "total SUM"
-//   step SEED                one victim, killed after a drawn number of instructions of its pin
-//                            path                          -> "stepped N"
+//   step SEED                one victim, killed at a drawn instruction of its pin path; inside: in
+//                            the client library        -> "stepped N of ROUND inside|outside"
 //   kill                     kills all that hold or read   -> "killed N wrong N ended N"
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <new>
 #include <optional>
@@ -139,21 +142,34 @@ class Killer {
     return "killed " + killed + Verdict();
   }
 
+  // Steps from where the victim first enters the client library, through one whole round of its pin
+  // and unpin, then on to a drawn instruction of the next: each of them is as likely. Instructions
+  // outside (the victim's loop, a sanitizer's runtime) are few, and reported as such.
   std::string Step(std::uint64_t seed) {
     std::mt19937_64 rng(seed);
-    const std::uint64_t instructions = rng() % 700;
     const pid_t pid = Spawn(seed, 0, [](Victim& victim) { victim.Step(); });
     int status = 0;
     if (::waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status)) return "failed stop";
-    std::uint64_t done = 0;
-    for (; done < instructions; ++done) {
-      if (::ptrace(PTRACE_SINGLESTEP, pid, nullptr, nullptr) != 0) break;
-      if (::waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) break;
+    constexpr std::uint64_t kMost = 100'000;  // no round is nearly as long
+    std::uint64_t at = 0;
+    bool alive = StepOne(pid, &at);
+    for (std::uint64_t i = 0; alive && !library_.Has(at) && i < kMost; ++i) {
+      alive = StepOne(pid, &at);
     }
+    const std::uint64_t entry = at;
+    std::uint64_t round = 0;
+    do {
+      alive = alive && StepOne(pid, &at);
+    } while (alive && ++round < kMost && at != entry);
+    const bool whole = alive && library_.Has(entry) && at == entry;
+    const std::uint64_t instructions = rng() % std::max<std::uint64_t>(round, 1);
+    for (std::uint64_t done = 0; alive && done < instructions; ++done) alive = StepOne(pid, &at);
     ::kill(pid, SIGKILL);
     while (::waitpid(pid, &status, 0) == pid && !WIFSIGNALED(status) && !WIFEXITED(status)) {
     }
-    return done == instructions ? "stepped " + std::to_string(done) : "failed step";
+    if (!whole || !alive) return "failed step";
+    return "stepped " + std::to_string(instructions) + " of " + std::to_string(round) +
+           (library_.Has(at) ? " inside" : " outside");
   }
 
  private:
@@ -165,6 +181,38 @@ class Killer {
     Clock::time_point end;
     Clock::time_point patience;  // until then it dies only at what its life is there for
   };
+  // Where the client library's code lies: of a victim too, which is a fork of this process.
+  struct Code {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    bool Has(std::uint64_t at) const { return begin <= at && at < end; }
+  };
+  static Code LibraryCode() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      Code code;
+      if (line.find("r-xp") == std::string::npos ||
+          line.find("libhmm_client.so") == std::string::npos ||
+          std::sscanf(line.c_str(), "%lx-%lx", &code.begin, &code.end) != 2) {
+        continue;
+      }
+      return code;
+    }
+    return {};
+  }
+  // One instruction of a stopped victim. `at`: the next.
+  static bool StepOne(pid_t pid, std::uint64_t* at) {
+    int status = 0;
+    user_regs_struct registers{};
+    if (::ptrace(PTRACE_SINGLESTEP, pid, nullptr, nullptr) != 0 ||
+        ::waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status) ||
+        ::ptrace(PTRACE_GETREGS, pid, nullptr, &registers) != 0) {
+      return false;
+    }
+    *at = registers.rip;
+    return true;
+  }
+
   static constexpr std::array kLives = {Act::kAcquire, Act::kWrite,  Act::kPinned,
                                         Act::kMove,    Act::kAttach, Act::kFork};
 
@@ -219,6 +267,7 @@ class Killer {
   }
 
   const std::string dir_;
+  const Code library_ = LibraryCode();
   std::vector<pid_t> crowd_;
   std::size_t wrong_ = 0;
   std::size_t ended_ = 0;
