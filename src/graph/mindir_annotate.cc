@@ -375,9 +375,28 @@ class Writer {
 
 }  // namespace
 
+namespace {
+
+// Moves name what they read: a name that two nodes write has no one meaning.
+absl::Status CheckNamesOnce(const GraphProto& graph, const std::string& model) {
+  absl::flat_hash_set<std::string_view> written;
+  for (const NodeProto& node : graph.node()) {
+    for (const std::string& output : node.output()) {
+      if (written.insert(output).second) continue;
+      return Error(absl::StatusCode::kFailedPrecondition, Reason::kBadGraph,
+                   absl::StrCat(model, ": two nodes write \"", output,
+                                "\", so that moves cannot say which they mean"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status AnnotateMindIr(const plan::Graph& graph, const plan::Plan& plan,
                             const MindIrOptions& options, MindIrModel& model) {
   ModelProto& proto = *model.proto;
+  HMM_RETURN_IF_ERROR(CheckNamesOnce(proto.graph(), model.name));
   const bool structure = HasMindIrStructure(proto);
   const bool old = !structure && proto.primitives_size() == 0;
   absl::StatusOr<Fabric> fabric;
