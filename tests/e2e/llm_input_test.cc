@@ -312,6 +312,29 @@ TEST_CASE("a model is made beside the one that is there, which stays if it can n
   Has(FailedRun({"/dev/full", "--make-model", "2,64,4,2,300"}), "/dev/full: is there, and no file");
 }
 
+TEST_CASE("a model for which there is no room is refused before it is begun") {
+  const TempDir dir;
+  const std::string error = FailedRun({dir.File("m.bin"), "--make-model", "100,100000,8,4,32000"});
+  // 42 TB: a layer is 100,000 wide and 266,688 within.
+  Has(error, "hmm-llm: RESOURCE_EXHAUSTED: cannot write the model to " + dir.File("m.bin") +
+                 ": it takes 41976492.7");
+  Has(error, " MiB, and " + dir.path() + " has ");
+  Has(error, " MiB free\n");
+  CHECK(std::filesystem::is_empty(dir.path()));
+}
+
+TEST_CASE("a model whose making a signal ends leaves nothing behind") {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const TempDir dir;
+    LlmProcess made({dir.File("m.bin"), "--make-model", "12,512,8,4,32000"});
+    REQUIRE(WaitUntil([&] { return !std::filesystem::is_empty(dir.path()); }));
+    made.process().Signal(signal);
+    INFO("signal " << signal << " " << made.err());
+    CHECK(made.process().Wait() == 128 + signal);
+    CHECK(std::filesystem::is_empty(dir.path()));
+  }
+}
+
 TEST_CASE("as a server: texts go on after sleep, and bad lines get typed answers") {
   const MadeModel model("2,64,4,2,300,64");
   const DaemonProcess daemon(HMMD_BINARY, TiersOf({.hbm = "8MiB", .ddr = "8MiB"}));

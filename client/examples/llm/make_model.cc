@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "make_model.h"
 
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,10 +11,15 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "digest.h"
 #include "tokenizer.h"
@@ -35,6 +42,64 @@ class Random {
 
  private:
   std::uint64_t state_;
+};
+
+// Of the file, as Checkpoint::Open counts them.
+std::uint64_t FileBytes(const ModelShape& s) {
+  const std::size_t angles = 2 * s.context * (s.head_size() / 2);
+  return kHeaderInts * sizeof(std::int32_t) +
+         (s.global_floats() + s.layers * s.layer_floats() + angles) * sizeof(float);
+}
+
+std::string Size(std::uint64_t bytes) {
+  return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+// Before hours of writing, not at their end. Where nobody says what is free, writing finds out.
+absl::Status CheckRoom(const ModelShape& shape, const std::string& path) {
+  std::filesystem::path directory = std::filesystem::path(path).parent_path();
+  if (directory.empty()) directory = ".";
+  struct statvfs there {};
+  if (::statvfs(directory.c_str(), &there) != 0) return absl::OkStatus();
+  const std::uint64_t free = std::uint64_t{there.f_bavail} * there.f_frsize;
+  const std::uint64_t needed = FileBytes(shape);
+  if (needed <= free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot write the model to ", path, ": it takes ", Size(needed), ", and ",
+                   directory.string(), " has ", Size(free), " free"));
+}
+
+// While it lives, a signal that ends the process removes the unfinished file first. One at a time.
+class Unfinished {
+ public:
+  explicit Unfinished(std::string path) {
+    path_ = std::move(path);
+    for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+      ::sigaction(kSignals[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler == SIG_IGN) continue;  // as nohup left it
+      struct sigaction remove {};
+      remove.sa_handler = Remove;
+      remove.sa_flags = static_cast<int>(SA_RESETHAND);
+      ::sigaction(kSignals[i], &remove, nullptr);
+    }
+  }
+  ~Unfinished() {
+    for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+      ::sigaction(kSignals[i], &before_[i], nullptr);
+    }
+  }
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+
+ private:
+  static constexpr int kSignals[] = {SIGHUP, SIGINT, SIGTERM};
+  // Async-signal-safe. The handler was reset, so the signal now does what it does without one.
+  static void Remove(int signal) {
+    ::unlink(path_.c_str());
+    ::raise(signal);
+  }
+  static inline std::string path_;
+  struct sigaction before_[std::size(kSignals)]{};
 };
 
 }  // namespace
@@ -75,6 +140,7 @@ absl::Status MakeModel(const ModelShape& s, std::uint64_t seed, const std::strin
   if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat("model ", path, ": is there, and no file"));
   }
+  if (const absl::Status room = CheckRoom(s, path); !room.ok()) return room;
   // Beside it, and renamed when whole: engines may have the old file mapped, and it stays if this
   // one cannot be written.
   const std::string beside = absl::StrCat(path, ".", ::getpid(), ".part");
@@ -83,6 +149,7 @@ absl::Status MakeModel(const ModelShape& s, std::uint64_t seed, const std::strin
     std::remove(beside.c_str());
     return absl::ErrnoToStatus(error, absl::StrCat("cannot write the model to ", path));
   };
+  std::optional<Unfinished> unfinished(beside);
   errno = 0;
   std::ofstream out(beside, std::ios::binary | std::ios::trunc);
   if (!out) return failed();
@@ -131,6 +198,7 @@ absl::Status MakeModel(const ModelShape& s, std::uint64_t seed, const std::strin
   constants(2 * s.context * (s.head_size() / 2), 0.0f);
   out.close();
   if (!out || std::rename(beside.c_str(), path.c_str()) != 0) return failed();
+  unfinished.reset();
 
   const absl::StatusOr<Checkpoint> made = Checkpoint::Open(path);
   if (!made.ok()) return made.status();
