@@ -14,6 +14,46 @@ from dataclasses import dataclass, field
 LINE_MAX = 1 << 22
 
 
+class Failed(Exception):
+    """An engine or the daemon did not do as it was asked."""
+
+
+def run_to_end(work):
+    """asyncio.run, but that SIGTERM too cancels `work`, which then ends its engines; KeyboardInterrupt
+    after that. Raised wherever the signal comes in, it would leave the loop with engines still in it."""
+    async def guarded():
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def interrupt(*_):
+            loop.call_soon_threadsafe(task.cancel)
+
+        before = {number: signal.signal(number, interrupt)
+                  for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            return True, await work
+        except asyncio.CancelledError:
+            return False, None
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    whole, value = asyncio.run(guarded())
+    if not whole:
+        raise KeyboardInterrupt
+    return value
+
+
+async def _together(work):
+    """What each of `work` gives. When one fails or all are cancelled, none is left running."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 @dataclass
 class Nap:
     """A whole session put to sleep, woken, and its text gone on with."""
@@ -73,13 +113,15 @@ class Engine:
         on = await self.ask(f"continue {more}")
         for answer in (away, back, on):
             if answer is None or "error" in answer:
-                raise SystemExit(f"{self.name}: asleep and awake again: {answer}")
+                raise Failed(f"{self.name}: asleep and awake again: {answer}")
         return Nap(self.last, away["ms"], back["ms"], away["length"], back["length"], on["tokens"])
 
     async def stop(self):
-        if self.process is None or self.process.returncode is not None:
+        if self.process is None:
             return
         self.process.stdin.close()
+        # To its end, so that the pipe is closed when the loop is.
+        await self.process.stdout.read()
         await self.process.wait()
 
 
@@ -111,7 +153,7 @@ class Queue:
 async def _start(engine, result):
     ready = await engine.start()
     if ready is None:
-        raise SystemExit(f"{engine.name} did not start")
+        raise Failed(f"{engine.name} did not start")
     result.starts.append((engine.name, ready["start_ms"], ready["loaded_bytes"]))
 
 
@@ -128,7 +170,7 @@ async def _serve(engine, queue, result, on_done):
             await _restart(engine, result)
             continue
         if "error" in answer:
-            raise SystemExit(f"{engine.name}: request {request.id}: {answer['error']}")
+            raise Failed(f"{engine.name}: request {request.id}: {answer['error']}")
         result.answers[request.id] = answer
         await queue.settle(request, finished=True)
         on_done()
@@ -154,8 +196,8 @@ async def run(commands, requests, nap_tokens=0):
                 victim.process.send_signal(signal.SIGKILL)
 
         begin = time.monotonic()
-        await asyncio.gather(*(_serve(engine, queues[key[0]], result, on_done)
-                               for key, engine in engines.items()))
+        await _together(_serve(engine, queues[key[0]], result, on_done)
+                        for key, engine in engines.items())
         result.seconds = time.monotonic() - begin
         if victim.killed:  # when it was idle, and no request came that would have found out
             await _restart(victim, result)
@@ -176,12 +218,14 @@ async def undisturbed(commands, naps):
         if key[1] != 0:
             continue
         engine = Engine(f"check of model {key[0] + 1}", command)
-        await engine.start()
-        for nap in (n for n in naps if n.request.model == key[0]):
-            answer = await engine.generate(nap.request, more=len(nap.tokens))
-            if answer["tokens"][nap.request.output:] != nap.tokens:
-                return False
-        await engine.stop()
+        try:
+            await engine.start()
+            for nap in (n for n in naps if n.request.model == key[0]):
+                answer = await engine.generate(nap.request, more=len(nap.tokens))
+                if answer["tokens"][nap.request.output:] != nap.tokens:
+                    return False
+        finally:
+            await engine.stop()
     return True
 
 
@@ -207,6 +251,12 @@ async def calibrate(commands, prompt_tokens, vocab, block, rounds=2):
     outputs = 5
 
     async def measure(number, engine):
+        try:
+            return await measured(number, engine)
+        finally:
+            await engine.stop()
+
+    async def measured(number, engine):
         rows = []
         await engine.start()
         for at in range(rounds + 1):
@@ -218,9 +268,8 @@ async def calibrate(commands, prompt_tokens, vocab, block, rounds=2):
                 rows.append((len(prompt[:length]) - cold["skipped"], cold["ttft_ms"],
                              len(prompt) - warm["skipped"], warm["ttft_ms"],
                              (warm["ms"] - warm["ttft_ms"]) / (outputs - 1)))
-        await engine.stop()
         return rows
 
-    rows = [row for part in await asyncio.gather(*(measure(*item) for item in enumerate(engines)))
+    rows = [row for part in await _together(measure(*item) for item in enumerate(engines))
             for row in part]
     return Costs(*(sorted(column)[len(rows) // 2] for column in zip(*rows)))

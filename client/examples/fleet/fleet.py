@@ -14,9 +14,9 @@ weights were loaded twice, something leaked, or --bar is missed).
 """
 
 import argparse
-import asyncio
 import hashlib
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -57,6 +57,16 @@ def share(text):
     return number
 
 
+def ratio(text):
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < math.inf:  # nor NaN
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0")
+    return number
+
+
 def shape_of(text):
     names = ("layers", "dim", "heads", "kv_heads", "vocab", "context")
     words = text.split(",")
@@ -89,7 +99,7 @@ def parse():
     parser.add_argument("--stride", type=positive, default=40, help="one of so many blocks of the trace")
     parser.add_argument("--kv-share", type=share, default=1.6,
                         help="KV memory of the whole fleet, as a share of what all blocks would take")
-    parser.add_argument("--bar", type=float, default=0.0,
+    parser.add_argument("--bar", type=ratio, default=0.0,
                         help="least ratio of requests a minute to the baseline's")
     args = parser.parse_args()
     for program in PROGRAMS.values():
@@ -184,7 +194,7 @@ class Daemon:
             self.stop()
             raise
         self.stop()
-        sys.exit("hmmd did not start:\n" + (fleet.work / "hmmd.log").read_text())
+        raise engines.Failed("hmmd did not start:\n" + (fleet.work / "hmmd.log").read_text())
 
     def ctl(self, *words, check=True):
         return subprocess.run([self.fleet.hmmctl, "--dir", self.dir, *words], check=check,
@@ -286,6 +296,8 @@ def main():
         sys.exit(run(Fleet(args, work)))
     except KeyboardInterrupt:
         sys.exit("fleet.py: interrupted")
+    except engines.Failed as error:
+        sys.exit(f"fleet.py: {error}")
     except BadArguments as error:
         print(f"fleet.py: {error}", file=sys.stderr)
         sys.exit(2)
@@ -316,8 +328,8 @@ def run(fleet):
     expected = sum(forecast["hits"]) / forecast["accesses"]
     computed = (fleet.accesses * (1 - expected) * workload.BLOCK_TOKENS) / len(fleet.requests) + 1
     usual = int(mean([len(r.prompt) for r in fleet.requests]))
-    costs = asyncio.run(engines.calibrate(private, usual, fleet.args.model["vocab"],
-                                          workload.BLOCK_TOKENS))
+    costs = engines.run_to_end(engines.calibrate(private, usual, fleet.args.model["vocab"],
+                                                 workload.BLOCK_TOKENS))
     ttft_expected = costs.first_token_ms(computed)
     print(f"forecast   blocks found {expected:.1%}; mean time to first token {ttft_expected:.0f} ms, for "
           f"{computed:.0f} tokens computed (calibrated: {costs.warm_tokens} take {costs.warm_ms:.0f} ms, "
@@ -325,13 +337,13 @@ def run(fleet):
     sys.stdout.flush()
 
     # 2. A private cache in each process.
-    baseline = asyncio.run(engines.run(private, fleet.requests))
+    baseline = engines.run_to_end(engines.run(private, fleet.requests))
     base_rate = show("private", baseline, fleet)
 
     # 3. One memory for all.
     daemon = Daemon(fleet)
     try:
-        shared = asyncio.run(engines.run(
+        shared = engines.run_to_end(engines.run(
             fleet.commands(["--dir", str(daemon.dir), "--offload-weights", "--weight-tier", "ddr0",
                             "--suspend-to", "flash0"]),
             fleet.requests, nap_tokens=NAP_TOKENS))
@@ -346,7 +358,7 @@ def run(fleet):
     verdicts = {
         "outputs identical": digest(baseline) == digest(shared),
         "texts after sleep too" if shared.naps else "texts after sleep too (no engine slept)":
-            asyncio.run(engines.undisturbed(private, shared.naps)),
+            engines.run_to_end(engines.undisturbed(private, shared.naps)),
         "weights loaded once": not loaded_twice(shared),
         "nothing leaked" if not leaks else f"nothing leaked ({leaks})": not leaks,
         forecast_words: forecast_good,

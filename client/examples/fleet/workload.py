@@ -52,7 +52,7 @@ def _session(record, number, stride, most_blocks, requests):
 
 
 def make(trace, seed, models, sessions, requests, vocab, context, stride):
-    """Requests in the order of a round robin over sessions: [Request]."""
+    """Requests in the order of a round robin over sessions: [Request]. ValueError: the trace has too few."""
     most_blocks = (context - 16) // BLOCK_TOKENS
     with gzip.open(trace, "rt", encoding="utf-8") as lines:
         records = [json.loads(line) for line in lines]
@@ -65,8 +65,8 @@ def make(trace, seed, models, sessions, requests, vocab, context, stride):
         if row is not None:
             rows.append(row)
     if len(rows) < models * sessions:
-        raise SystemExit(f"{trace}: only {len(rows)} sessions of {requests} requests fit a context "
-                         f"of {context} tokens; take a larger --stride")
+        raise ValueError(f"only {len(rows)} sessions of {requests} requests fit a context of {context} "
+                         "tokens; take a larger --stride")
     out = []
     for index in range(requests):
         for session, row in enumerate(rows):
