@@ -131,6 +131,29 @@ TEST_CASE("bad input: numbers that are none") {
        "--kv-budget", "64 kb"});
 }
 
+TEST_CASE("help shows what holds without an option") {
+  const TempDir dir;
+  ChildProcess help({"sh", "-c", std::string("exec ") + LLM_BINARY + " --help >" + dir.File("out")},
+                    dir.File("log"));
+  REQUIRE(help.Wait() == 0);
+  std::stringstream lines(ReadFile(dir.File("out")));
+  const std::vector<std::pair<std::string, std::string>> defaults = {
+      {"--temperature", "=0"}, {"--seed", "=1"},          {"--sequences", "=1"},
+      {"--turn", "=16"},       {"--kv ", "=hmm"},         {"--kv-budget", "=0"},
+      {"--chunk", "=64"},      {"--block-tokens", "=16"}, {"--window", "=16MiB"},
+      {"--stats", "=text"}};
+  std::size_t shown = 0;
+  for (std::string line; std::getline(lines, line);) {
+    for (const auto& [option, value] : defaults) {
+      if (line.find("  " + option) == std::string::npos) continue;
+      INFO(line);
+      CHECK(line.find(value) != std::string::npos);
+      ++shown;
+    }
+  }
+  CHECK(shown == defaults.size());
+}
+
 TEST_CASE("bad input: kinds are named, not the numbers behind them") {
   const auto refused = [](const std::string& option, const std::string& value) {
     LlmProcess process({kModel, option, value});

@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 
@@ -31,6 +33,18 @@ CLI::Validator Size() {
       "");
 }
 
+const std::map<std::string, KvKind> kKvKinds = {{"local", KvKind::kLocal}, {"hmm", KvKind::kHmm}};
+const std::map<std::string, StatsKind> kStatsKinds = {
+    {"none", StatsKind::kNone}, {"text", StatsKind::kText}, {"json", StatsKind::kJson}};
+
+template <typename Kind>
+std::string NameOf(const std::map<std::string, Kind>& kinds, Kind kind) {
+  for (const auto& [name, value] : kinds) {
+    if (value == kind) return name;
+  }
+  return "";
+}
+
 // By name. CLI::CheckedTransformer also shows, and takes, the numbers behind them.
 template <typename Kind>
 CLI::Validator OneOf(const std::map<std::string, Kind>& kinds) {
@@ -44,6 +58,17 @@ CLI::Validator OneOf(const std::map<std::string, Kind>& kinds) {
         return "";
       },
       names);
+}
+
+// As an option shows it: the largest unit that divides it.
+std::string SizeText(std::uint64_t bytes) {
+  for (const auto& [shift, unit] :
+       {std::pair(30, "GiB"), std::pair(20, "MiB"), std::pair(10, "KiB")}) {
+    if (bytes != 0 && bytes % (std::uint64_t{1} << shift) == 0) {
+      return std::to_string(bytes >> shift) + unit;
+    }
+  }
+  return std::to_string(bytes);
 }
 
 // CLI::Range lets "nan" pass.
@@ -72,17 +97,25 @@ std::optional<Args> ParseArgs(int argc, char** argv, int* exit_code) {
                    "Positions to compute, the prompt's included; default: the model's context")
       ->check(WholeNumber);
   text->add_option("--temperature", args.temperature, "0: the likeliest token, always")
+      ->capture_default_str()
       ->check(Temperature);
-  text->add_option("--seed", args.seed, "Of sampling, and of --make-model")->check(WholeNumber);
+  text->add_option("--seed", args.seed, "Of sampling, and of --make-model")
+      ->capture_default_str()
+      ->check(WholeNumber);
   text->add_option("--sequences", args.sequences,
                    "Write so many texts in turns, with seeds from --seed")
+      ->capture_default_str()
       ->check(CLI::Range(1, 65536));
-  text->add_option("--turn", args.turn, "Tokens of one turn")->check(CLI::Range(1, 1 << 20));
+  text->add_option("--turn", args.turn, "Tokens of one turn")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
 
   CLI::App* cache = app.add_option_group("KV cache");
   cache->add_option("--kv", args.kv, "Where it lies: in hmmd, or in this process alone")
-      ->transform(OneOf<KvKind>({{"local", KvKind::kLocal}, {"hmm", KvKind::kHmm}}));
+      ->default_str(NameOf(kKvKinds, args.kv))
+      ->transform(OneOf(kKvKinds));
   cache->add_option("--kv-budget", args.kv_budget, "local: most bytes of it; 0: no limit")
+      ->default_str(SizeText(args.kv_budget))
       ->check(WholeNumber)
       ->transform(CLI::AsSizeValue(false))
       ->transform(Size());
@@ -90,8 +123,10 @@ std::optional<Args> ParseArgs(int argc, char** argv, int* exit_code) {
       "--kv-tier", args.kv_tier,
       "hmm: bring blocks to this tier to read them; without, read them where they are");
   cache->add_option("--block-tokens", args.block_tokens, "Tokens of a block")
+      ->capture_default_str()
       ->check(CLI::Range(1, 65536));
   cache->add_option("--window", args.window, "Bytes pinned at a time")
+      ->default_str(SizeText(args.window))
       ->check(WholeNumber)
       ->transform(CLI::AsSizeValue(false))
       ->transform(Size());
@@ -99,6 +134,7 @@ std::optional<Args> ParseArgs(int argc, char** argv, int* exit_code) {
   cache->add_option("--suspend-to", args.suspend_to,
                     "Tier that sequences are moved to between their turns");
   cache->add_option("--chunk", args.chunk, "Prompt tokens computed at once")
+      ->capture_default_str()
       ->check(CLI::Range(1, 4096));
 
   CLI::App* weights = app.add_option_group("Weights");
@@ -114,8 +150,8 @@ std::optional<Args> ParseArgs(int argc, char** argv, int* exit_code) {
   daemon->add_option("--dir", args.dir, "Directory of hmmd; default $HMM_DIR, else /run/hmm");
   daemon->add_option("--device", args.device, "HBM tier to work on; default: the first");
   daemon->add_option("--stats", args.stats, "Figures on standard error at the end")
-      ->transform(OneOf<StatsKind>(
-          {{"none", StatsKind::kNone}, {"text", StatsKind::kText}, {"json", StatsKind::kJson}}));
+      ->default_str(NameOf(kStatsKinds, args.stats))
+      ->transform(OneOf(kStatsKinds));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
