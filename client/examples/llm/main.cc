@@ -122,10 +122,9 @@ absl::Status WriteTexts(const llm::Args& args, llm::Engine& engine, const llm::T
 }
 
 absl::Status Generate(const llm::Args& args, const llm::Checkpoint& checkpoint, llm::Engine& engine,
-                      const llm::Tokenizer& tokenizer, llm::Report& report) {
+                      const llm::Tokenizer& tokenizer, const std::vector<int>& prompt,
+                      llm::Report& report) {
   const llm::ModelShape& shape = checkpoint.shape();
-  const absl::StatusOr<std::vector<int>> prompt = MakePrompt(args, shape, tokenizer);
-  if (!prompt.ok()) return prompt.status();
   const std::size_t steps = args.steps == 0 ? shape.context : std::min(args.steps, shape.context);
 
   const auto begin = Clock::now();
@@ -139,7 +138,7 @@ absl::Status Generate(const llm::Args& args, const llm::Checkpoint& checkpoint, 
   };
   std::vector<Text> texts;
   for (std::size_t i = 0; i < args.sequences; ++i) {
-    texts.push_back({llm::Generation(*prompt, engine.OpenKv(args), args.block_tokens, args.chunk,
+    texts.push_back({llm::Generation(prompt, engine.OpenKv(args), args.block_tokens, args.chunk,
                                      llm::Sampler(args.temperature, args.seed + i))});
   }
   const absl::Status written = WriteTexts(args, engine, tokenizer, steps, on_token, texts);
@@ -163,6 +162,9 @@ absl::Status Run(const llm::Args& args) {
                              ? absl::StatusOr<llm::Tokenizer>(llm::Tokenizer::Numbers(vocab))
                              : llm::Tokenizer::Open(args.tokenizer, vocab);
   if (!tokenizer.ok()) return tokenizer.status();
+  const auto prompt = args.serve ? absl::StatusOr<std::vector<int>>(std::vector<int>())
+                                 : MakePrompt(args, checkpoint->shape(), *tokenizer);
+  if (!prompt.ok()) return prompt.status();
 
   llm::Report report;
   const auto begin = Clock::now();
@@ -170,7 +172,11 @@ absl::Status Run(const llm::Args& args) {
   if (!engine.ok()) return engine.status();
   report.start_ms = MillisecondsSince(begin);
   if (args.serve) return llm::Serve(args, checkpoint->shape(), *engine, report.start_ms);
-  const absl::Status done = Generate(args, *checkpoint, *engine, *tokenizer, report);
+  const absl::Status done = Generate(args, *checkpoint, *engine, *tokenizer, *prompt, report);
+  // A run that computed nothing has no figures, only its error.
+  if (!done.ok() && report.tokens == 0 && report.recomputed_tokens == 0) {
+    return done;
+  }
   if (engine->hmm_cache != nullptr) {
     report.Add(engine->hmm_cache->stats(), engine->tier_kinds);
   }
