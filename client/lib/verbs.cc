@@ -225,7 +225,7 @@ absl::StatusOr<std::vector<Client::Tier>> Client::Tiers() {
   HMM_RETURN_IF_ERROR(impl_->CallAny(request, response, impl_->DeadlineOf(Timeout{0}), used));
   std::vector<Tier> tiers;
   for (const v1::TierInfo& tier : response.tiers()) {
-    tiers.push_back({tier.name(), KindName(tier.kind())});
+    tiers.push_back({tier.name(), KindName(tier.kind()), tier.state()});
   }
   return tiers;
 }

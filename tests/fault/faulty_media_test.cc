@@ -292,6 +292,11 @@ TEST_CASE("a flash that fails for good goes offline, and that is said") {
     CHECK(HasPattern(*pin, i));
   }
   CHECK(WaitUntil([&] { return FlashState(daemon.dir()).rfind("offline", 0) == 0; }));
+  const auto tiers = client->Tiers();
+  REQUIRE(tiers.ok());
+  for (const Client::Tier& tier : *tiers) {
+    CHECK(tier.state == (tier.name == "flash0" ? "offline" : "online"));
+  }
   CHECK(daemon.Log().find("flash0") != std::string::npos);
   CHECK(daemon.Terminate() == 0);
 }

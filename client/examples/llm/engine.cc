@@ -4,7 +4,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "digest.h"
 #include "hmm_kv.h"
 
@@ -40,6 +42,20 @@ absl::Status CheckTiers(hmm::Client& client, const Args& args) {
 
 std::unique_ptr<Kv> Engine::OpenKv(const Args& args) {
   return hmm_cache != nullptr ? OpenHmmKv(*hmm_cache, args.suspend_to) : local_cache->Open();
+}
+
+absl::Status Engine::NameTiers(const absl::Status& status) {
+  if (client == nullptr || !absl::IsResourceExhausted(status)) return status;
+  const auto tiers = client->Tiers();
+  if (!tiers.ok()) return status;
+  std::string states;
+  for (const hmm::Client::Tier& tier : *tiers) {
+    if (tier.state != "online") absl::StrAppend(&states, "; tier ", tier.name, " is ", tier.state);
+  }
+  absl::Status named(status.code(), absl::StrCat(status.message(), states));
+  status.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+  return named;
 }
 
 absl::StatusOr<Engine> MakeEngine(const Args& args, const Checkpoint& checkpoint) {

@@ -31,6 +31,9 @@ struct Engine {
   TierKinds tier_kinds;
 
   std::unique_ptr<Kv> OpenKv(const Args& args);  // of a new sequence
+  // The same; where it is RESOURCE_EXHAUSTED, with the daemon's tiers that are not online, for they
+  // may be why.
+  absl::Status NameTiers(const absl::Status& status);
 };
 
 // `checkpoint` must outlive it.

@@ -60,9 +60,9 @@ absl::StatusOr<int> Generation::Next(Model& model) {
     if (++misses > kMissesMax) {
       return absl::ResourceExhaustedError(
           absl::StrCat("the KV cache lost blocks ", misses,
-                       " times in one token: it is too small for ", tokens_.size(),
-                       " tokens; give the last tier more capacity, or write fewer (-n, "
-                       "--sequences) (",
+                       " times in one token: there is too little room for ", tokens_.size(),
+                       " tokens; look with `hmmctl status` for a tier that is offline or full of "
+                       "pins, give the tiers more capacity, or write fewer (-n, --sequences) (",
                        result.status().message(), ")"));
     }
     recovering_ = true;

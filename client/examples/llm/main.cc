@@ -175,7 +175,7 @@ absl::Status Run(const llm::Args& args) {
   const absl::Status done = Generate(args, *checkpoint, *engine, *tokenizer, *prompt, report);
   // A run that computed nothing has no figures, only its error.
   if (!done.ok() && report.tokens == 0 && report.recomputed_tokens == 0) {
-    return done;
+    return engine->NameTiers(done);
   }
   if (engine->hmm_cache != nullptr) {
     report.Add(engine->hmm_cache->stats(), engine->tier_kinds);
@@ -185,7 +185,7 @@ absl::Status Run(const llm::Args& args) {
   }
   if (args.stats == llm::StatsKind::kJson) std::fputs(llm::ReportAsJson(report).c_str(), stderr);
   if (args.stats == llm::StatsKind::kText) std::fputs(llm::ReportAsText(report).c_str(), stderr);
-  return done;
+  return engine->NameTiers(done);
 }
 
 }  // namespace

@@ -157,13 +157,13 @@ absl::Status Serve(const Args& args, const ModelShape& shape, Engine& engine, do
       text.emplace(request->prompt, engine.OpenKv(args), args.block_tokens, args.chunk,
                    Sampler(args.temperature, args.seed));
       const absl::Status done = Generate(*request, engine, *text);
-      if (!done.ok()) AnswerError(request->id, done);
+      if (!done.ok()) AnswerError(request->id, engine.NameTiers(done));
     } else if ((verb == "suspend" || verb == "resume") && text.has_value()) {
       const absl::Status done = Sleep(verb == "suspend", *text);
       if (!done.ok()) AnswerError(verb, done);
     } else if (verb == "continue" && words.size() == 2 && text.has_value()) {
       const absl::Status done = Continue(words[1], shape, engine, *text);
-      if (!done.ok()) AnswerError(verb, done);
+      if (!done.ok()) AnswerError(verb, engine.NameTiers(done));
     } else {
       AnswerError(verb, absl::InvalidArgumentError(
                             "wants generate, or continue COUNT, suspend and resume after it"));

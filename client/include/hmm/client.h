@@ -293,7 +293,8 @@ class Client {
   // The daemon's tiers, fastest first. Names are the operator's: only the kind says what one is.
   struct Tier {
     std::string name;
-    std::string kind;  // hbm | ddr | flash
+    std::string kind;   // hbm | ddr | flash
+    std::string state;  // online | draining | degraded | offline
   };
   absl::StatusOr<std::vector<Tier>> Tiers();
 
