@@ -193,13 +193,18 @@ absl::StatusOr<int> MakeAndPrint(const Command& command) {
 }
 
 // A plan from a file, sure to be one for the graph.
-absl::StatusOr<Plan> ReadPlanFor(const PlanArgs& args, const Subject& subject) {
+absl::StatusOr<graph::PlanFile> ReadPlanFor(const PlanArgs& args, const Subject& subject) {
   absl::StatusOr<graph::PlanFile> file = graph::ReadPlan(args.plan, ReadOptionsOf(args.input));
   if (!file.ok()) return file.status();
   if (const absl::Status same = graph::CheckIdentity(file->graph, subject.graph); !same.ok()) {
     return Annotate(same, absl::StrCat(args.plan, " and ", args.input.graph));
   }
-  return std::move(file->plan);
+  return file;
+}
+
+// Of a plan without faults: whether a graph that carries it still has its moves.
+absl::Status CheckMovesOf(const PlanArgs& args, const graph::PlanFile& file) {
+  return graph::CheckMoves(args.plan, file, ReadOptionsOf(args.input));
 }
 
 // What is to be explained: the plan of a file, proved, or a new one.
@@ -212,10 +217,14 @@ absl::StatusOr<Plan> PlanToExplain(const PlanArgs& args, const Subject& subject)
     const Busy busy(absl::StrCat("planning ", subject.graph.ops.size(), " ops"));
     return MakeOne(**planner, subject, *budget, args.steps);
   }
-  absl::StatusOr<Plan> plan = ReadPlanFor(args, subject);
-  if (!plan.ok()) return plan;
-  const std::vector<plan::PlanFault> faults = plan::Validate(subject.graph, subject.machine, *plan);
-  if (faults.empty()) return plan;
+  absl::StatusOr<graph::PlanFile> file = ReadPlanFor(args, subject);
+  if (!file.ok()) return file.status();
+  const std::vector<plan::PlanFault> faults =
+      plan::Validate(subject.graph, subject.machine, file->plan);
+  if (faults.empty()) {
+    HMM_RETURN_IF_ERROR(CheckMovesOf(args, *file));
+    return std::move(file->plan);
+  }
   return Error(absl::StatusCode::kFailedPrecondition, Reason::kBadGraph,
                absl::StrCat(args.plan, ": not safe for ", args.input.graph, ": ", faults[0].text,
                             "; see `hmmctl plan check`"));
@@ -270,10 +279,11 @@ absl::StatusOr<int> Check(const Command& command) {
   const PlanArgs& args = command.plan;
   const absl::StatusOr<Subject> subject = ReadSubject(args);
   if (!subject.ok()) return subject.status();
-  const absl::StatusOr<Plan> plan = ReadPlanFor(args, *subject);
-  if (!plan.ok()) return plan.status();
-  const CheckReport report{args.plan, args.input.graph, *plan,
-                           plan::Validate(subject->graph, subject->machine, *plan)};
+  const absl::StatusOr<graph::PlanFile> file = ReadPlanFor(args, *subject);
+  if (!file.ok()) return file.status();
+  const CheckReport report{args.plan, args.input.graph, file->plan,
+                           plan::Validate(subject->graph, subject->machine, file->plan)};
+  if (report.faults.empty()) HMM_RETURN_IF_ERROR(CheckMovesOf(args, *file));
   HMM_RETURN_IF_ERROR(WriteOut(MakePlanPrinter(command.format)->Check(subject->context(), report)));
   return report.faults.empty() ? 0 : 1;
 }

@@ -33,6 +33,18 @@ absl::StatusOr<std::vector<std::uint32_t>> DecodeOrder(std::string_view text, st
 // "SwapOut", "SwapIn", "Drop".
 const char* WovenMoveName(plan::MoveKind kind);
 
+// Nodes as bytes, for CheckMoves; their names are for people, and other tools give them anew.
+template <typename Nodes>
+std::vector<std::string> NodeBytes(const Nodes& nodes) {
+  std::vector<std::string> bytes;
+  bytes.reserve(static_cast<std::size_t>(nodes.size()));
+  for (auto node : nodes) {
+    node.clear_name();
+    bytes.push_back(node.SerializeAsString());
+  }
+  return bytes;
+}
+
 // Takes Weave's names out again, in the order of the file's nodes.
 class Unweaver {
  public:

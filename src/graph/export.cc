@@ -101,6 +101,43 @@ absl::StatusOr<std::string> MindIr(const AnnotateRequest& request, const std::st
   return SerializedMindIr(*model.proto);
 }
 
+absl::Status Edited(const std::string& path, const char* what) {
+  return Cannot(path, absl::StrCat("the ", what,
+                                   " in it are not those of its plan; it was edited after hmmctl "
+                                   "wrote it, or another version wrote it: plan the model anew"));
+}
+
+// Takes the moves out, and writes those of the plan in: the same nodes must come of it.
+absl::Status CheckOnnxMoves(const std::string& path, const PlanFile& file, ReadOptions options) {
+  HMM_ASSIGN_OR_RETURN(OnnxModel model, LoadOnnxFile(path, options.onnx));
+  HMM_RETURN_IF_ERROR(CheckOnnxModel(model, options.onnx));
+  if (!IsAnnotatedOnnx(*model.proto)) return Edited(path, "nodes");
+  const std::vector<std::string> found = NodeBytes(model.proto->graph().node());
+  HMM_RETURN_IF_ERROR(UnannotateOnnx(model));
+  if (HasOnnxStructure(*model.proto)) {  // it is the other graph that has symbols to bind
+    options.onnx.dims.clear();
+    options.onnx.plain = false;
+  }
+  HMM_ASSIGN_OR_RETURN(const plan::Graph graph, ImportOnnx(path, options.onnx));
+  if (!CheckIdentity(file.graph, graph).ok()) return Edited(path, "ops and tensors");
+  const bool same =
+      AnnotateOnnx(graph, file.plan, model).ok() && NodeBytes(model.proto->graph().node()) == found;
+  return same ? absl::OkStatus() : Edited(path, "moves");
+}
+
+absl::Status CheckMindIrMoves(const std::string& path, const PlanFile& file,
+                              const MindIrOptions& options) {
+  HMM_ASSIGN_OR_RETURN(MindIrModel model, LoadMindIrFile(path, options));
+  if (!IsAnnotatedMindIr(*model.proto)) return Edited(path, "nodes");
+  const std::vector<std::string> found = NodeBytes(model.proto->graph().node());
+  HMM_RETURN_IF_ERROR(UnannotateMindIr(model));
+  HMM_ASSIGN_OR_RETURN(const plan::Graph graph, ImportMindIr(path, options));
+  if (!CheckIdentity(file.graph, graph).ok()) return Edited(path, "ops and tensors");
+  const bool same = AnnotateMindIr(graph, file.plan, options, model).ok() &&
+                    NodeBytes(model.proto->graph().node()) == found;
+  return same ? absl::OkStatus() : Edited(path, "moves");
+}
+
 }  // namespace
 
 std::optional<FileFormat> FileFormatOf(std::string_view name) {
@@ -184,6 +221,21 @@ absl::StatusOr<PlanFile> ReadPlan(const std::string& path, const ReadOptions& op
   }
   if (!absl::Base64Unescape(encoded, &bytes)) return BadGraph(where, "is not base64");
   return ParsePlanBinary(bytes, where);
+}
+
+absl::Status CheckMoves(const std::string& path, const PlanFile& file, const ReadOptions& given) {
+  ReadOptions options = given;  // whoever has the graph has its weights, this file may lie alone
+  options.onnx.external_data_required = false;
+  options.mindir.external_data_required = false;
+  switch (FileFormatOfPath(path)) {
+    case FileFormat::kProto:
+      break;
+    case FileFormat::kOnnx:
+      return CheckOnnxMoves(path, file, options);
+    case FileFormat::kMindIr:
+      return CheckMindIrMoves(path, file, options.mindir);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace hmm::graph

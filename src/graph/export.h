@@ -66,4 +66,11 @@ absl::Status WriteAnnotatedGraph(const AnnotateRequest& request, const std::stri
 // The plan in an annotated graph (.onnx, .mindir); of another name, a plan's file (ReadPlanProto).
 absl::StatusOr<PlanFile> ReadPlan(const std::string& path, const ReadOptions& options = {});
 
+// Whether the moves in an annotated graph are those of its plan, `file`, as ReadPlan read it; of
+// another name, OK. What another program may write anew counts for nothing: metadata, names of
+// moves. FAILED_PRECONDITION/BAD_GRAPH: they are not. REQUIRES: `options` are those that the plan's
+// graph was read with; plan::Validate finds no fault in the plan.
+absl::Status CheckMoves(const std::string& path, const PlanFile& file,
+                        const ReadOptions& options = {});
+
 }  // namespace hmm::graph

@@ -25,6 +25,7 @@ using mind_ir::ModelProto;
 using mind_ir::NodeProto;
 using plan::StorageIndex;
 
+constexpr char kOurPrimitive[] = ":hmm";
 constexpr std::size_t kHeldMax = 50'000'000;  // storages within values, all together
 
 std::vector<std::string> ListOf(const google::protobuf::RepeatedPtrField<std::string>& list) {
@@ -354,7 +355,7 @@ class Writer {
   std::string Primitive(const std::string& type) {
     std::string& name = primitives_[type];
     if (!name.empty()) return name;
-    name = absl::StrCat(type, ":hmm");
+    name = absl::StrCat(type, kOurPrimitive);
     while (!names_.insert(name).second) name += "_";
     mind_ir::PrimitiveProto& primitive = *model_.add_primitives();
     primitive.set_name(name);
@@ -441,8 +442,12 @@ absl::Status UnannotateMindIr(MindIrModel& model) {
   GraphProto& graph = *proto.mutable_graph();
   Unweaver unweaver;
   std::vector<NodeProto*> kept;
+  absl::flat_hash_set<std::string> ours;  // primitives; with moves in it again there would be more
   for (NodeProto& node : *graph.mutable_node()) {
-    if (unweaver.Take(ListOf(node.output()), ListOf(node.input()))) continue;
+    if (unweaver.Take(ListOf(node.output()), ListOf(node.input()))) {
+      if (absl::StrContains(node.op_type(), kOurPrimitive)) ours.insert(node.op_type());
+      continue;
+    }
     for (std::string& input : *node.mutable_input()) input = unweaver.Value(input);
     kept.push_back(&node);
   }
@@ -453,6 +458,12 @@ absl::Status UnannotateMindIr(MindIrModel& model) {
   for (std::size_t n = 0; n < kept.size(); ++n) sorted[order[n]] = kept[n];
   for (NodeProto* node : sorted) nodes.Add()->Swap(node);
   graph.mutable_node()->Swap(&nodes);
+  auto& primitives = *proto.mutable_primitives();
+  primitives.erase(std::remove_if(primitives.begin(), primitives.end(),
+                                  [&](const mind_ir::PrimitiveProto& primitive) {
+                                    return ours.contains(absl::StrCat("REF::", primitive.name()));
+                                  }),
+                   primitives.end());
   proto.mutable_user_info()->erase(kBeforeKey);
   proto.mutable_user_info()->erase(kPlanKey);
   return absl::OkStatus();

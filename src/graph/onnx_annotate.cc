@@ -271,6 +271,19 @@ absl::Status UnannotateOnnx(OnnxModel& model) {
   for (std::size_t n = 0; n < kept.size(); ++n) sorted[order[n]] = kept[n];
   for (NodeProto* node : sorted) nodes.Add()->Swap(node);
   graph.mutable_node()->Swap(&nodes);
+  // Of the domain: with moves in it again there would be two of each.
+  auto& functions = *proto.mutable_functions();
+  functions.erase(std::remove_if(functions.begin(), functions.end(),
+                                 [](const onnx::FunctionProto& function) {
+                                   return function.domain() == kMoveDomain;
+                                 }),
+                  functions.end());
+  auto& imports = *proto.mutable_opset_import();
+  imports.erase(std::remove_if(imports.begin(), imports.end(),
+                               [](const onnx::OperatorSetIdProto& import) {
+                                 return import.domain() == kMoveDomain;
+                               }),
+                imports.end());
   auto& metadata = *proto.mutable_metadata_props();
   metadata.erase(std::remove_if(metadata.begin(), metadata.end(),
                                 [](const onnx::StringStringEntryProto& entry) {

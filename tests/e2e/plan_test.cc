@@ -168,6 +168,26 @@ TEST_CASE("graphs in every format, and with the moves of their plan") {
     Text("plan " + moves + " --hbm 60% --out " + dir.File("again.pb"));
     CHECK(ReadFile(dir.File("again.pb")) == ReadFile(dir.File("g.pb.plan.pb")));
   }
+  // With one move less it is the same graph, and its metadata the same plan.
+  mind_ir::ModelProto edited;
+  REQUIRE(edited.ParseFromString(ReadFile(dir.File("m.mindir"))));
+  std::string from, to;
+  auto& nodes = *edited.mutable_graph()->mutable_node();
+  for (auto node = nodes.begin(); node != nodes.end() && from.empty(); ++node) {
+    if (!node->output(0).starts_with("hmm.in/")) continue;
+    from = node->input(0);
+    to = node->output(0);
+    nodes.erase(node);
+    break;
+  }
+  REQUIRE_FALSE(from.empty());
+  for (auto& node : nodes)
+    std::replace(node.mutable_input()->begin(), node.mutable_input()->end(), to, from);
+  const std::string lost = dir.File("lost.mindir");
+  dir.Write("lost.mindir", edited.SerializeAsString());
+  CHECK(Json("graph show " + lost) == Json("graph show " + dir.File("m.mindir")));
+  Fails("plan check " + lost + " " + lost, 1, "lost.mindir: the moves in it are not those of its");
+  Fails("plan explain layers.0.ffn.act " + lost + " --plan " + lost, 1, "the moves in it are not");
   const std::string mindir = HMM_TEST_DATA "/graphs/mindir/";
   Text("plan " + mindir + "lenet_2_0.mindir --hbm 90% --emit-graph " + dir.File("lenet.mindir"));
   CHECK(Json("graph show " + dir.File("lenet.mindir")) ==

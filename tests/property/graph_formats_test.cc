@@ -195,6 +195,8 @@ TEST_CASE("with the moves written in, graph, plan and order come back") {
       const auto kept = ReadPlan(dir.File(name));
       if (!kept.ok()) FAIL("seed " << seed << " " << name << ": " << kept.status());
       if (!Same(plan, kept->plan)) FAIL("seed " << seed << " " << name << ": another plan");
+      const auto moves_are = CheckMoves(dir.File(name), *kept);
+      if (!moves_are.ok()) FAIL("seed " << seed << " " << name << ": " << moves_are);
     }
     OnnxModel model{std::make_unique<onnx::ModelProto>(OnnxOfGraph(c.graph).value()), "m", ""};
     for (const bool annotated : {false, true}) {
@@ -248,6 +250,7 @@ TEST_CASE("a loop in MindIR comes back with moves in it, and with moves in that 
     INFO(from << ": " << written);
     REQUIRE(written.ok());
     CHECK(Same(ReadGraph(dir.File(to)).value(), graph));
+    CHECK(CheckMoves(dir.File(to), ReadPlan(dir.File(to)).value()).ok());
   }
 }
 

@@ -92,4 +92,39 @@ TEST_CASE("a graph that hmmctl wrote, with a node that it would not") {
              Contains("g.mindir: node \"odd\": is not as hmmctl writes it"));
 }
 
+TEST_CASE("moves that were edited are not those of the plan") {
+  const hmm::testing::TempDir dir;
+  const std::string path = dir.File("moves.mindir");
+  REQUIRE(Annotate(HMM_GRAPH_DATA "/mindir/lenet_2_0.mindir", 255'160, path).ok());
+  mind_ir::ModelProto good;
+  REQUIRE(good.ParseFromString(hmm::testing::ReadFile(path)));
+  CHECK(graph::CheckMoves(path, graph::ReadPlan(path).value()).ok());
+  // Moves written where others were leave nothing of those.
+  REQUIRE(Annotate(path, 255'160, dir.File("again.mindir")).ok());
+  mind_ir::ModelProto again;
+  REQUIRE(again.ParseFromString(hmm::testing::ReadFile(dir.File("again.mindir"))));
+  CHECK(again.primitives_size() == good.primitives_size());
+
+  mind_ir::ModelProto lost = good;
+  auto& nodes = *lost.mutable_graph()->mutable_node();
+  std::string from, to;
+  for (auto node = nodes.begin(); node != nodes.end(); ++node) {
+    if (!node->output(0).starts_with("hmm.in/")) continue;
+    from = node->input(0), to = node->output(0);
+    nodes.erase(node);
+    break;
+  }
+  REQUIRE_FALSE(from.empty());
+  for (auto& node : nodes) {
+    for (std::string& input : *node.mutable_input()) {
+      if (input == to) input = from;
+    }
+  }
+  dir.Write("moves.mindir", lost.SerializeAsString());
+  const absl::Status status = graph::CheckMoves(path, graph::ReadPlan(path).value());
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK_THAT(std::string(status.message()),
+             Contains("moves.mindir: the moves in it are not those of its plan"));
+}
+
 }  // namespace hmm

@@ -2,6 +2,7 @@
 //
 // ONNX models with the moves of a plan in them, as ONNX's own checker sees them. That they run, and
 // to the same bits, is for tests/runtime; that graph and plan come back, for graph_formats_test.
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -184,6 +185,72 @@ TEST_CASE("moves that would not be read back leave what lies in their file") {
   const absl::Status written = graph::WriteAnnotatedGraph({source, options, graph, plan}, path);
   CHECK_THAT(std::string(written.message()), Catch::Contains("would not be read back the same"));
   CHECK(testing::ReadFile(path) == "precious");
+}
+
+TEST_CASE("moves that were edited are not those of the plan") {
+  const std::string source = std::string(HMM_GRAPH_DATA) + "/onnx/light_resnet50.onnx";
+  const onnx::ModelProto good = Annotate(source, {}, 50).model;
+  const TempDir dir;
+  const std::string path = dir.File("moves.onnx");
+  const auto check = [&](const onnx::ModelProto& model) {
+    std::ofstream(path, std::ios::binary) << model.SerializeAsString();
+    return graph::CheckMoves(path, graph::ReadPlan(path).value());
+  };
+  // What other programs write anew without harm.
+  onnx::ModelProto model = good;
+  model.set_producer_name("another");
+  model.mutable_metadata_props()->SwapElements(0, 1);
+  for (auto& node : *model.mutable_graph()->mutable_node()) {
+    if (node.domain() == "hmm") node.set_name("again/" + node.name());
+  }
+  CHECK(check(model).ok());
+
+  const auto find = [&](const char* type) {
+    auto& nodes = *model.mutable_graph()->mutable_node();
+    const auto found = std::find_if(nodes.begin(), nodes.end(),
+                                    [&](const auto& node) { return node.op_type() == type; });
+    REQUIRE(found != nodes.end());
+    return found;
+  };
+  const auto bypass = [&](const char* type) {
+    const auto node = find(type);
+    const std::string from = node->input(0), to = node->output(0);
+    model.mutable_graph()->mutable_node()->erase(node);
+    for (auto& other : *model.mutable_graph()->mutable_node()) {
+      for (std::string& input : *other.mutable_input()) {
+        if (input == to) input = from;
+      }
+    }
+  };
+  const auto says = [&](const char* what) {
+    const absl::Status status = check(model);
+    CHECK(absl::IsFailedPrecondition(status));
+    CHECK_THAT(std::string(status.message()), Catch::StartsWith(path + ": the ") &&
+                                                  Catch::Contains(what) &&
+                                                  Catch::Contains("plan the model anew"));
+  };
+  for (const char* type : {"SwapIn", "Depend"}) {
+    model = good;
+    bypass(type);
+    says("moves in it are not those of its plan");
+  }
+  model = good;
+  for (auto& attribute : *find("SwapIn")->mutable_attribute()) {
+    if (attribute.name() == "bytes") attribute.set_i(attribute.i() + 1);
+  }
+  says("moves in it are not those of its plan");
+  model = good;
+  find("Softmax")->set_input(0, model.graph().input(0).name());
+  says("ops and tensors in it are not those of its plan");
+}
+
+TEST_CASE("moves written where others were leave nothing of those") {
+  const std::string source = std::string(HMM_GRAPH_DATA) + "/onnx/light_resnet50.onnx";
+  const onnx::ModelProto once = Annotate(source, {}, 50).model;
+  const TempDir dir;
+  std::ofstream(dir.File("once.onnx"), std::ios::binary) << once.SerializeAsString();
+  const onnx::ModelProto twice = Annotate(dir.File("once.onnx"), {}, 50).model;
+  CHECK(twice.SerializeAsString() == once.SerializeAsString());
 }
 
 }  // namespace hmm
