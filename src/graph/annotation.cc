@@ -42,6 +42,13 @@ absl::StatusOr<std::vector<std::uint32_t>> DecodeOrder(std::string_view text, st
   return order;
 }
 
+absl::Status MovesWithoutPlan(const std::string& file, const std::string& name) {
+  return BadGraph(
+      file, absl::StrCat("holds the moves of a plan (", Shown(name),
+                         "), but no longer the metadata that hmmctl wrote beside them (",
+                         kBeforeKey, ", ", kPlanKey, "); read the model that it was made of"));
+}
+
 const char* WovenMoveName(plan::MoveKind kind) {
   return kind == plan::MoveKind::kSwapOut  ? "SwapOut"
          : kind == plan::MoveKind::kSwapIn ? "SwapIn"

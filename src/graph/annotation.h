@@ -30,8 +30,23 @@ std::string EncodeOrder(const std::vector<std::uint32_t>& order);
 absl::StatusOr<std::vector<std::uint32_t>> DecodeOrder(std::string_view text, std::size_t count,
                                                        const std::string& file);
 
+// What CheckNothingWoven says of `name`.
+absl::Status MovesWithoutPlan(const std::string& file, const std::string& name);
+
 // "SwapOut", "SwapIn", "Drop".
 const char* WovenMoveName(plan::MoveKind kind);
+
+// INVALID_ARGUMENT/BAD_GRAPH if moves are in a model whose metadata does not say so: it would be
+// read as another graph, with the moves as ops.
+template <typename Nodes>
+absl::Status CheckNothingWoven(const Nodes& nodes, const std::string& file) {
+  for (const auto& node : nodes) {
+    for (const std::string& output : node.output()) {
+      if (IsWovenName(output)) return MovesWithoutPlan(file, output);
+    }
+  }
+  return absl::OkStatus();
+}
 
 // Nodes as bytes, for CheckMoves; their names are for people, and other tools give them anew.
 template <typename Nodes>

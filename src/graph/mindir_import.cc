@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "graph/annotation.h"
 #include "graph/file_error.h"
 #include "graph/mindir_annotate.h"
 #include "graph/mindir_flatten.h"
@@ -37,6 +38,7 @@ absl::StatusOr<plan::Graph> Import(absl::StatusOr<MindIrModel> loaded,
   if (!loaded.ok()) return loaded.status();
   const MindIrModel& model = *loaded;
   if (IsAnnotatedMindIr(*model.proto)) HMM_RETURN_IF_ERROR(UnannotateMindIr(*loaded));
+  HMM_RETURN_IF_ERROR(CheckNothingWoven(model.proto->graph().node(), model.name));
   if (HasMindIrStructure(*model.proto)) {
     return GraphOfMindIrStructure(*model.proto, model.name, nullptr);
   }

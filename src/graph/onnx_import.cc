@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "graph/annotation.h"
 #include "graph/onnx_annotate.h"
 #include "graph/onnx_build.h"
 #include "graph/onnx_infer.h"
@@ -32,6 +33,7 @@ absl::StatusOr<plan::Graph> Import(absl::StatusOr<OnnxModel> loaded, const OnnxO
     HMM_RETURN_IF_ERROR(UnannotateOnnx(*loaded));
     HMM_RETURN_IF_ERROR(CheckOnnxModel(model, options));
   }
+  HMM_RETURN_IF_ERROR(CheckNothingWoven(model.proto->graph().node(), model.name));
   if (HasOnnxStructure(*model.proto)) {
     HMM_RETURN_IF_ERROR(CheckNoOptions(model, options));
     return GraphOfOnnxStructure(*model.proto, model.name, nullptr);

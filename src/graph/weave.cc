@@ -475,6 +475,13 @@ absl::StatusOr<Woven> Weave(const plan::Graph& graph, const plan::Plan& plan,
   return Weaver(graph, plan, model, *index).Run();
 }
 
+bool IsWovenName(const std::string& name) {
+  for (const char* prefix : {kOut, kIn, kDrop, kAfterName, kAgain, kView}) {
+    if (absl::StartsWith(name, prefix)) return true;
+  }
+  return false;
+}
+
 WovenName ParseWovenName(const std::string& name) {
   if (!absl::StartsWith(name, kWovenPrefix)) return {};
   for (const char* copy : {kAgain, kView}) {

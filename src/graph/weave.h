@@ -78,4 +78,8 @@ struct WovenName {
 };
 WovenName ParseWovenName(const std::string& name);
 
+// Whether Weave made the name, for models that do not say that moves are in them: a model may have
+// other names that begin with kWovenPrefix.
+bool IsWovenName(const std::string& name);
+
 }  // namespace hmm::graph

@@ -92,7 +92,7 @@ TEST_CASE("a graph that hmmctl wrote, with a node that it would not") {
              Contains("g.mindir: node \"odd\": is not as hmmctl writes it"));
 }
 
-TEST_CASE("moves that were edited are not those of the plan") {
+TEST_CASE("moves that were edited are not those of the plan, and without the plan no graph") {
   const hmm::testing::TempDir dir;
   const std::string path = dir.File("moves.mindir");
   REQUIRE(Annotate(HMM_GRAPH_DATA "/mindir/lenet_2_0.mindir", 255'160, path).ok());
@@ -125,6 +125,11 @@ TEST_CASE("moves that were edited are not those of the plan") {
   CHECK(absl::IsFailedPrecondition(status));
   CHECK_THAT(std::string(status.message()),
              Contains("moves.mindir: the moves in it are not those of its plan"));
+
+  good.clear_user_info();
+  dir.Write("moves.mindir", good.SerializeAsString());
+  CHECK_THAT(std::string(graph::ReadGraph(path).status().message()),
+             Contains("moves.mindir: holds the moves of a plan (\"hmm."));
 }
 
 }  // namespace hmm

@@ -187,7 +187,7 @@ TEST_CASE("moves that would not be read back leave what lies in their file") {
   CHECK(testing::ReadFile(path) == "precious");
 }
 
-TEST_CASE("moves that were edited are not those of the plan") {
+TEST_CASE("moves that were edited are not those of the plan, and without the plan no graph") {
   const std::string source = std::string(HMM_GRAPH_DATA) + "/onnx/light_resnet50.onnx";
   const onnx::ModelProto good = Annotate(source, {}, 50).model;
   const TempDir dir;
@@ -242,6 +242,13 @@ TEST_CASE("moves that were edited are not those of the plan") {
   model = good;
   find("Softmax")->set_input(0, model.graph().input(0).name());
   says("ops and tensors in it are not those of its plan");
+
+  model = good;
+  model.clear_metadata_props();
+  std::ofstream(path, std::ios::binary) << model.SerializeAsString();
+  CHECK_THAT(std::string(graph::ReadGraph(path).status().message()),
+             Catch::StartsWith(path + ": holds the moves of a plan (\"hmm.") &&
+                 Catch::Contains("read the model that it was made of"));
 }
 
 TEST_CASE("moves written where others were leave nothing of those") {
