@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/ctl/table.h"
@@ -15,6 +16,14 @@ using plan::Plan;
 
 constexpr std::size_t kNamesShown = 8;
 
+// As ExactText, rounded as `other` is, in one message: 52 KiB beside 52.0 KiB looks like less care.
+std::string ExactTextBeside(Bytes bytes, Bytes other) {
+  std::string text = ExactText(bytes);
+  if (bytes < kKiB || other < kKiB || absl::StrContains(text, '.')) return text;
+  if (absl::StrContains(ExactText(other), '.')) text.insert(text.find(' '), ".0");
+  return text;
+}
+
 std::string Infeasible(const plan::Graph& graph, const Plan& plan) {
   // Only ours says what would do.
   if (plan.short_bytes == 0) {
@@ -25,14 +34,16 @@ std::string Infeasible(const plan::Graph& graph, const Plan& plan) {
   const std::string would_do =
       plan.smallest_budget_bytes == 0
           ? std::string()
-          : absl::StrCat("\nThe smallest that would do: ", ExactText(plan.smallest_budget_bytes));
+          : absl::StrCat("\nThe smallest that would do: ",
+                         ExactTextBeside(plan.smallest_budget_bytes, plan.short_bytes));
+  const std::string short_by = ExactTextBeside(plan.short_bytes, plan.smallest_budget_bytes);
   if (plan.short_tier != TierKind::kHbm) {
     return absl::StrCat("infeasible: ", std::string(TierKindName(plan.short_tier)), " is short by ",
-                        ExactText(plan.short_bytes), " for what has to leave HBM, which peaks at ",
+                        short_by, " for what has to leave HBM, which peaks at ",
                         OpText(graph, plan.short_op), would_do);
   }
-  return absl::StrCat("infeasible: ", OpText(graph, plan.short_op), " is short by ",
-                      ExactText(plan.short_bytes), would_do);
+  return absl::StrCat("infeasible: ", OpText(graph, plan.short_op), " is short by ", short_by,
+                      would_do);
 }
 
 double Of(Bytes part, Bytes whole) {

@@ -105,6 +105,10 @@ TEST_CASE("the three verdicts in words, first") {
   const std::string infeasible = table->Plan({graph, machine}, none);
   CHECK_THAT(infeasible, Catch::StartsWith("infeasible: op 2 \"c\" (MatMul) is short by 2 MiB"));
   CHECK_THAT(infeasible, Contains("The smallest that would do: 3 MiB (3145728 bytes)"));
+  // One byte off a round number: both amounts are rounded alike.
+  CHECK_THAT(table->Plan({graph, machine}, PlanFor(graph, machine, kMiB + 1)),
+             Contains(" is short by 2.0 MiB (2097151 bytes)\n"
+                      "The smallest that would do: 3.0 MiB (3145728 bytes)"));
   const ordered_json json = JsonOf(MakePlanJsonPrinter()->Plan({graph, machine}, none));
   CHECK(json["short_op"] == 2);
   CHECK(json["short_bytes"] == 2 * kMiB);
