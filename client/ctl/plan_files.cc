@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "graph/export.h"
 #include "graph/message_file.h"
@@ -33,6 +34,19 @@ bool OneFile(const std::string& a, const std::string& b) {
 
 absl::Status Refuse(const std::string& what) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kBadArgument, what);
+}
+
+// Readers go by the ending. What is no file, such as a pipe or /dev/stdout, has none.
+absl::Status CheckEnding(const NamedFile& output, const std::vector<std::string>& endings) {
+  const std::string& path = output.path;
+  std::error_code error;
+  const bool other = fs::exists(path, error) && !fs::is_regular_file(path, error);
+  if (path.empty() || path.starts_with("/dev/") || other) return absl::OkStatus();
+  for (const std::string& ending : endings) {
+    if (path.ends_with(ending)) return absl::OkStatus();
+  }
+  return Refuse(absl::StrCat(output.option, " ", path, ": the name must end in ",
+                             absl::StrJoin(endings, " or ")));
 }
 
 }  // namespace
@@ -68,6 +82,9 @@ absl::Status CheckOutputFiles(const PlanArgs& args) {
 
 absl::Status CheckPlanNames(const PlanArgs& args) {
   if (!args.out.empty()) HMM_RETURN_IF_ERROR(graph::FormOfPath(args.out).status());
+  HMM_RETURN_IF_ERROR(CheckEnding({"--report", args.report}, {".html", ".htm"}));
+  HMM_RETURN_IF_ERROR(CheckEnding({"--trace", args.trace}, {".json"}));
+  HMM_RETURN_IF_ERROR(CheckEnding({"--svg", args.svg}, {".svg"}));
   if (args.emit_graph.empty()) return absl::OkStatus();
   const absl::Status named = graph::CheckAnnotatedName(args.emit_graph);
   return named.ok() ? named : Annotate(named, "--emit-graph");

@@ -341,6 +341,12 @@ TEST_CASE("what is wrong is said on one line: flag, file, and the nearest known"
   Fails("plan " + dir.File("none.pb") + " --out " + dir.File("p.txt"), 1, "p.txt: the name must");
   Fails("plan " + dir.File("none.pb") + " --emit-graph " + dir.File("m.pb"), 1,
         "hmm.v1.Graph has no place for moves");
+  Fails("plan " + dir.File("none.pb") + " --report " + dir.File("r.txt"), 1,
+        "r.txt: the name must end in .html or .htm\n");
+  Fails("plan " + dir.File("none.pb") + " --trace " + dir.File("t"), 1, "must end in .json\n");
+  Fails("plan " + dir.File("none.pb") + " --sweep --svg " + dir.File("s.png"), 1,
+        "must end in .svg\n");
+  Fails("plan " + dir.File("none.pb") + " --report " + dir.File("r.htm"), 1, "none.pb");
   for (const std::string& to : {"graph show " + graph + " --out ", std::string("plan check ")}) {
     Fails(to + dir.File("g.txt") + (to == "plan check " ? " " + graph : ""), 1,
           "or in .pb or .binpb (binary), in .onnx or in .mindir");
