@@ -22,10 +22,10 @@ constexpr double kAddressFactorMax = 64;
 
 absl::Status NoMemory(const std::string& tier, Bytes bytes, const absl::Status& why) {
   // Others of the machine may give some back.
-  return WithRetry(
-      Error(absl::StatusCode::kResourceExhausted, Reason::kNoMemory,
-            absl::StrCat("tier ", tier, " cannot commit ", bytes, " bytes: ", why.message())),
-      std::chrono::milliseconds(100));
+  return WithRetry(Error(absl::StatusCode::kResourceExhausted, Reason::kNoMemory,
+                         absl::StrCat("tier ", tier, " cannot commit ", FormatBytes(bytes), ": ",
+                                      why.message())),
+                   std::chrono::milliseconds(100));
 }
 
 // The pages of all arenas of a tier, and what a person should know of them.

@@ -380,6 +380,7 @@ TEST_CASE("what may be under way is bounded, and a job is told of once it is for
   const absl::Status full = f.Store(client, 3, {{"c", three}});
   CHECK(Is(full, StatusCode::kResourceExhausted, Reason::kQueueFull));
   CHECK(RetryAfter(full).has_value());
+  CHECK(std::string(full.message()).find("take the results") != std::string::npos);
   // Others have what one session's share leaves.
   const CoreClient other = f.Open("b");
   (void)f.LeaseNow(other, 1, kKiB);

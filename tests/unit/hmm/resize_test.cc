@@ -171,6 +171,7 @@ TEST_CASE("a tier cannot shrink below what is pinned, and says how much that is"
   const auto answer = Resize(f, "hbm0", 3 * kKiB);
   Await(f, answer);
   CHECK(Is(answer->status(), absl::StatusCode::kFailedPrecondition, Reason::kPinned));
+  CHECK(std::string(answer->status().message()).find("4 KiB (4096 bytes)") != std::string::npos);
   CHECK(DetailsOf(answer->status()).at("pinned_bytes") == "4096");
   CHECK(DetailsOf(answer->status()).at("smallest_bytes") == "4096");
   CHECK(f.tier(f.kHbm).capacity() == 8 * kKiB);
@@ -451,6 +452,7 @@ TEST_CASE("operators' choices that name nothing", "[swapmany]") {
   };
   CHECK(Is(status("ddr0"), absl::StatusCode::kNotFound, Reason::kNotFound));
   selector.tenant = "nobody";
+  CHECK(std::string(status("ddr0").message()).find("session list") != std::string::npos);
   CHECK(Is(status("ddr0"), absl::StatusCode::kNotFound, Reason::kNotFound));
   selector.tenant = "a";
   CHECK(Is(status("tape0"), absl::StatusCode::kNotFound, Reason::kNotFound));
