@@ -117,7 +117,10 @@ int main(int argc, char** argv) {
   const std::string verb = argv[1];
   const std::string ready = argv[3];
   const std::uint64_t count = argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 0;
-  auto client = hmm::Client::Connect({.dir = argv[2]});
+  hmm::ConnectOptions options{.dir = argv[2]};
+  // What lies in a magazine may be pinned beyond the session's share: the hoard is to end at it.
+  if (verb == "hoard") options.magazine_bytes = 0;
+  auto client = hmm::Client::Connect(options);
   if (!client.ok()) {
     std::cerr << client.status() << "\n";
     return kFailed;
