@@ -11,8 +11,9 @@ namespace hmm::ctl {
 // regular file (/dev/null, a pipe) may be named more than once.
 absl::Status CheckOutputFiles(const PlanArgs& args);
 
-// INVALID_ARGUMENT: a plan or an annotated graph is not written by such a name. Asked before the
-// planning, which may take long.
+// INVALID_ARGUMENT: a plan, an annotated graph, a page, a trace or a drawing is not written by such
+// a name. Asked before the planning, which may take long. Pipes and devices may have any name,
+// except as --out and --emit-graph, whose endings say the format.
 absl::Status CheckPlanNames(const PlanArgs& args);
 
 }  // namespace hmm::ctl

@@ -374,10 +374,6 @@ class Writer {
   absl::flat_hash_set<std::string> names_;
 };
 
-}  // namespace
-
-namespace {
-
 // Moves name what they read: a name that two nodes write has no one meaning.
 absl::Status CheckNamesOnce(const GraphProto& graph, const std::string& model) {
   absl::flat_hash_set<std::string_view> written;

@@ -397,26 +397,6 @@ TEST_CASE("what may be under way is bounded, and a job is told of once it is for
   CHECK(f.StoreOne(client, 3, "d", three).code() == StatusCode::kAlreadyExists);
 }
 
-TEST_CASE("one tenant's fragments leave room for another's", "[job]") {
-  CoreOptions options;
-  options.core.jobs.fragments_max = 8;
-  RegionFixture f(options);
-  const CoreClient first = f.Open("greedy");
-  const CoreClient second = f.Open("greedy");
-  const CoreClient other = f.Open("other");
-  for (const CoreClient* client : {&first, &second, &other}) (void)f.LeaseNow(*client, 1, kKiB);
-  const auto pieces = [](std::size_t count) { return RegionFixture::Fragments(count, {1, 0, 1}); };
-  REQUIRE(f.Store(first, 1, {{"a", pieces(4)}}).ok());
-  const absl::Status full = f.Store(second, 1, {{"b", pieces(3)}});
-  CHECK(Is(full, StatusCode::kResourceExhausted, Reason::kQueueFull));
-  CHECK(RetryAfter(full).has_value());
-  CHECK(f.Store(second, 1, {{"b", pieces(2)}}).ok());
-  CHECK(f.Store(other, 1, {{"a", pieces(2)}}).ok());
-  f.Settle();
-  // Alone, one job may have all.
-  CHECK(f.StoreOne(second, 2, "c", pieces(8)).ok());
-}
-
 TEST_CASE("AwaitJobs answers when all have ended, or at its deadline with how they stand",
           "[job]") {
   RegionFixture f;
